@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from groundwork.array_types import Floats
-from planner.derivatives.recorded_memory import is_view
+from planner.derivatives.element_order import is_view
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.data_sources import is_data

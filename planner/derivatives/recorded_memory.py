@@ -12,22 +12,29 @@ Sizes are by part, in elements.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from groundwork.array_types import Floats
+from planner.derivatives.element_order import (
+    DimOrder,
+    is_scattered,
+    is_view,
+    lies_well,
+    order_behind,
+    order_like,
+    order_of_shape,
+    sized_axes,
+)
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
 from planner.graph.computation_graph import Layer
 from planner.graph.data_sources import is_data
 from planner.graph.shapes import Shape
 from planner.operations.base import Part
-from planner.operations.computation import Constant, Operand, Step, is_matrix_product, parse_axis
+from planner.operations.computation import Constant, Operand, Step, parse_axis
 from planner.operations.mapped import Mapped
 from planner.operations.products import Attention
 
-_Order = tuple[str, ...]
-"""Dimensions of a tensor by their place in memory, from the outside in."""
 _Source = tuple[str, int]
 """A tensor of the computation: an input by slot, a step's result, a parameter by step."""
 _INPUTS, _WEIGHTS = "inputs", "weights"
@@ -69,7 +76,7 @@ class _Tensor:
     storage: object
     """Whatever is equal for tensors that share their memory; ``_CONSTANT`` where the memory is counted elsewhere."""
     size: Floats
-    order: _Order
+    order: DimOrder
     needs: frozenset[str] = _NONE
     """Whose gradients its own is for: those of the inputs, of the weights, or none."""
     copied: bool = False
@@ -151,7 +158,7 @@ class _Steps:
                 ("input", slot),
                 ("input", slot),
                 self.outputs if np.array_equal(size, self.outputs) else size,
-                _order_of(shape, last),
+                order_of_shape(shape, last),
                 _NONE if is_data(source) else frozenset([_INPUTS]),
             )
             for slot, (source, shape, size, last) in enumerate(
@@ -200,17 +207,17 @@ class _Steps:
         needs = frozenset[str]().union(*(each.needs for each in operands.values()))
         size, views = self.outputs, is_view(step)
         first = next(iter(operands.values()), None)
-        order = _order_behind(step, self.layer.output)
+        order = order_behind(step, self.layer.output)
         if step.form == "attention" and self._fused(step):  # the kernel puts the heads of a position side by side
-            order = _order_of(self.layer.output, last=True)
+            order = order_of_shape(self.layer.output, last=True)
         elif step.form in ("pointwise", "dropout", "take") or views:
             alike = next((x.order for x in operands.values() if x.size is size), order or self.layer.output.dims)
-            order = _order_in(alike, self.layer.output)
+            order = order_like(alike, self.layer.output)
         elif step.call.startswith("conv_transpose") and first is not None:
-            order = _order_in(first.order, self.layer.output)
-        result = _Tensor(("step", number), ("step", number), size, order or _order_of(self.layer.output), needs)
+            order = order_like(first.order, self.layer.output)
+        result = _Tensor(("step", number), ("step", number), size, order or order_of_shape(self.layer.output), needs)
         if views and first is not None:
-            result.storage, result.order = first.storage, _order_in(first.order, self.layer.output)
+            result.storage, result.order = first.storage, order_like(first.order, self.layer.output)
         else:
             self.tape.allocate(result.storage, size)
         temporaries = {_INPUTS: self.zero, _WEIGHTS: self.zero}
@@ -238,14 +245,12 @@ class _Steps:
             assert operand.input is not None
             tensor, shape = self.inputs[operand.input], self.layer.input_shapes[operand.input]
         shared = self._shared_heads(step, operand, shape)
-        if shared == 1 and _lies_well(step, operand, shape, tensor.order):
+        if shared == 1 and lies_well(step, operand, shape, tensor.order):
             return tensor
         repeats = shared * math.prod(f.size for axis in operand.axes for f in parse_axis(axis) if f.dim is None)
         size = tensor.size * repeats if repeats > 1 else tensor.size
         copy = _Tensor(tensor.source, ("copy", number, operand.name), size, tensor.order, tensor.needs, True)
-        roles = _roles(step)
-        axes = _axes_by_role(roles, _labels(step, operand.name), operand.axes)
-        copy.scattered = not roles or _order_of_axes(axes, shape) is None
+        copy.scattered = is_scattered(step, operand, shape)
         self.tape.allocate(copy.storage, copy.size)
         return copy
 
@@ -254,8 +259,9 @@ class _Steps:
         if step.form != "attention" or operand.name == "attn_mask":
             return 1
         rows = ((step.out, self.layer.output), (operand.axes, shape))
-        sizes = [_loops(_whole(axes[:-2], each), dict.fromkeys(each.dims, 1.0)) for axes, each in rows]
-        heads = [math.prod(size for axis in loops for size, _ in axis) for loops in sizes]
+        heads = [
+            math.prod(f.size for axis in sized_axes(axes[:-2], each) for f in parse_axis(axis)) for axes, each in rows
+        ]
         shared = heads[0] // heads[1]
         return shared if self._heads.max() > shared else 1
 
@@ -391,113 +397,3 @@ class _Steps:
 
 def _tuple(given: object) -> tuple[int, ...]:
     return tuple(each for each in given if isinstance(each, int)) if isinstance(given, tuple) else ()
-
-
-def is_view(step: Step) -> bool:
-    """Return whether a step only reads another's memory."""
-    words = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "slice", "select")
-    none = step.form == "dropout" and not float(step.argument("p", 0.0) or 0.0)  # type: ignore[arg-type]
-    return none or (step.form in ("take", "whole") and step.call in words)
-
-
-def _order_of(shape: Shape, last: bool = False) -> _Order:
-    """Return the order of a tensor's dimensions in memory."""
-    sample, channel, *positions = shape.dims
-    return (sample, *positions, channel) if last else shape.dims
-
-
-def _order_in(order: _Order, shape: Shape) -> _Order:
-    """Return the order of a tensor's dimensions where these are those of another shape, with the channels as there."""
-    return order if set(order) == set(shape.dims) else _order_of(shape, len(order) > 2 and order[-1] == "channel")
-
-
-def _loops(axes: Sequence[str], strides: Mapping[str, float]) -> list[list[tuple[int, float]]]:
-    """Return, axis by axis, the counts and steps of its factors in memory."""
-    return [
-        [(f.size, f.stride * strides[f.dim] if f.dim else 0.0) for f in parse_axis(axis) if f.size != 1]
-        for axis in axes
-    ]
-
-
-def _whole(axes: Sequence[str], shape: Shape) -> list[str]:
-    """Return axes with the sizes of whole dimensions written out."""
-    return ["-".join(f"{w}.{shape.size(w)}.1" if w in shape.dims else w for w in axis.split("-")) for axis in axes]
-
-
-def _strides(order: _Order, shape: Shape) -> dict[str, float]:
-    """Return the step in memory of each dimension."""
-    strides, run = dict[str, float](), 1.0
-    for dim in reversed(order):
-        strides[dim] = run
-        run *= shape.size(dim)
-    return strides
-
-
-def _lies_well(step: Step, operand: Operand, shape: Shape, order: _Order) -> bool:
-    """Return whether a view of a tensor needs no copy: all that a step reads as one axis has one step in memory.
-
-    Kernels that work on rows read all axes as one, and need the elements of a row side by side.
-    """
-    strides, roles = _strides(order, shape), _roles(step)
-    in_rows = step.form in ("contract", "norm", "along") and not roles
-    joined = [_axes_by_role([role], _labels(step, operand.name), operand.axes) for role in roles]
-    if not roles:
-        joined = [[*operand.axes]] if in_rows else [[axis] for axis in operand.axes]
-    loops = [[loop for axis in _loops(_whole(axes, shape), strides) for loop in axis] for axes in joined]
-    return all(map(_nested, loops)) and not (in_rows and loops[0] and loops[0][-1][1] != 1)
-
-
-def _labels(step: Step, tensor: str) -> tuple[str, ...]:
-    """Return the labels of the axes of a product's operand, or of its result, ``out``."""
-    given = step.argument({"one": "first", "two": "second"}.get(tensor, tensor))
-    return tuple(map(str, given)) if isinstance(given, tuple) else ()
-
-
-def _axes_by_role(roles: Sequence[Sequence[str]], labels: Sequence[str], axes: Sequence[str]) -> list[str]:
-    """Return the axes with these labels in the order of their roles; as they are where there are none."""
-    return [axes[labels.index(label)] for role in roles for label in role if label in labels] if roles else [*axes]
-
-
-def _roles(step: Step) -> list[list[str]]:
-    """Return the labels of axes that a product of stacked matrices reads as one: those of stacks, rows, columns, sums.
-
-    The result lies by the first three.  Empty for other steps, and for products with one matrix, which read rows.
-    """
-    if step.form != "contract":
-        return []
-    first, second, out = (_labels(step, tensor) for tensor in ("one", "two", "out"))
-    if is_matrix_product(first, second, out):
-        return []
-    return [
-        [label for label in out if label in first and label in second],
-        [label for label in out if label not in second],
-        [label for label in out if label not in first],
-        [label for label in dict.fromkeys((*first, *second)) if label not in out],
-    ]
-
-
-def _nested(loops: Sequence[tuple[int, float]]) -> bool:
-    """Return whether loops within one another are one loop."""
-    return all(step == size * inner for (_, step), (size, inner) in pairwise(loops))
-
-
-def _order_behind(step: Step, shape: Shape) -> _Order | None:
-    """Return the order in memory of a result whose elements lie as the step's axes say; None if no tensor has it."""
-    return _order_of_axes(_axes_by_role(_roles(step)[:-1], _labels(step, "out"), step.out), shape)
-
-
-def _order_of_axes(axes: Sequence[str], shape: Shape) -> _Order | None:
-    """Return the order in memory of a tensor whose elements lie as axes say; None if no tensor has it."""
-    run, places = 1.0, dict[str, list[tuple[int, float]]]()
-    for axis in reversed(_whole(axes, shape)):
-        for factor in reversed(parse_axis(axis)):
-            if factor.dim and factor.size > 1:
-                places.setdefault(factor.dim, []).append((factor.stride, run))
-            run *= factor.size
-    steps = {dim: min(rows)[1] for dim, rows in places.items()}
-    if any(place != stride * steps[dim] for dim, rows in places.items() for stride, place in rows):
-        return None
-    sizes = {dim: shape.size(dim) for dim in shape.dims}
-    if sizes["sample"] == 1:
-        steps["sample"] = math.inf  # a single sample may lie anywhere: outside, as several would
-    return tuple(sorted(shape.dims, key=lambda dim: (-steps.get(dim, 0.0), sizes[dim] > 1, shape.dims.index(dim))))
