@@ -71,7 +71,9 @@ class TensorProduct(MatrixWork, Mapped):
 
     def __post_init__(self) -> None:
         Mapped.__post_init__(self)
-        _check(self, self.depth, self.columns)
+        if not 0 < self.depth < float("inf"):
+            raise ConfigError(f"{self.kind}.depth must be > 0 and finite, got {self.depth!r}")
+        check_int(f"{self.kind}.columns", self.columns, 0)
         if self.kind not in PRODUCTS:
             raise ConfigError(f"kind of a product must be one of {', '.join(PRODUCTS)}, got {self.kind!r}")
 
@@ -300,13 +302,6 @@ def _summing(matrix: Parameter) -> Parameter:
     """Return a matrix whose rows are those of the index that is summed over."""
     axis, indices = _summed_axis(matrix), [*matrix.indices, None][: len(matrix.shape)]
     return replace(matrix, indices=(*indices[:axis], SUMMED, *indices[axis + 1 :]))
-
-
-def _check(operation: TensorProduct, depth: float, columns: int) -> None:
-    """Refuse sums of no terms and negative columns."""
-    if not 0 < depth < float("inf"):
-        raise ConfigError(f"{operation.kind}.depth must be > 0 and finite, got {depth!r}")
-    check_int(f"{operation.kind}.columns", columns, 0)
 
 
 def _times(work: Kernels, factor: float) -> Kernels:
