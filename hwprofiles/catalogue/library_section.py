@@ -78,6 +78,7 @@ class LibrarySection(_Section):
     split_trees: Annotated[bool, Field(strict=True)] = True
     send_call_us: Microseconds | None = None
     send_share: _Share = 1.0
+    amd_hosts: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -107,6 +108,7 @@ class LibrarySection(_Section):
             in_network=None if self.in_network is None else self.in_network.in_seconds,
             send_call_s=None if self.send_call_us is None else self.send_call_us * MICRO,
             send_share=self.send_share,
+            amd_hosts=self.amd_hosts,
             declared_s=transport.declared_us * MICRO,
             post_s=transport.post_us * MICRO,
             inline_s=transport.inline_us * MICRO,

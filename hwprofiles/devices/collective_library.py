@@ -66,6 +66,8 @@ class CollectiveLibrary:
     """Share of the bandwidth of links between nodes that sends reach, in (0, 1]."""
     split_trees: bool = True
     """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
+    amd_hosts: bool = False
+    """True if the hosts' processors are AMD's, of which the library's tuner has constants of their own."""
     declared_s: float = 0.0
     """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
     post_s: float = 0.0

@@ -113,7 +113,7 @@ def library_choice(
         seconds: Those of all schemes, one family after another, each of the shape of ``size_bytes``.
     """
     scheme, family_s, expected = list[Ints](), list[Floats](), list[Floats]()
-    declared_s, first = library_of(network).declared_s, 0
+    first = 0
     for family in families:
         rows = np.array(seconds[first : first + len(family)])
         at = np.argmin(rows[:2], axis=0)
@@ -123,7 +123,7 @@ def library_choice(
         algorithm, protocol = family[-1].split("-")[1:3]
         tuned_s = own_s if algorithm == "network" else np.full_like(own_s, np.inf)  # others are of one node
         if algorithm in ("ring", "tree"):
-            tuned_s = tuner_s(algorithm, protocol, collective, spread, size_bytes, declared_s)
+            tuned_s = tuner_s(library_of(network), algorithm, protocol, collective, spread, size_bytes)
         expected.append(np.where(spread.nodes > 1, tuned_s, own_s))
         scheme.append(first + at)
         family_s.append(own_s)

@@ -2,10 +2,11 @@
 
 The tuner prices each algorithm and protocol with constants of its own and takes the least price.  These constants are
 measured over InfiniBand; over another network the choice may be slow, and the library makes it all the same.  A
-network's plug-in can declare a latency, which the tuner adds to each step between nodes.
+network's plug-in can declare a latency, which the tuner adds to each step between nodes.  Some constants depend on the
+maker of the hosts' processors.
 
 Source:
-    NVIDIA's NCCL, src/graph/tuning.cc (2.21): ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime``.
+    NVIDIA's NCCL, src/graph/tuning.cc (2.21): ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``, ``getNetOverhead``.
 """
 
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from groundwork.units import GIGA, MICRO
+from hwprofiles.devices.collective_library import CollectiveLibrary
 
 
 class _Constants(NamedTuple):
@@ -34,6 +36,8 @@ _CONSTANTS = {
 }
 _POSTED_US = {"ll": 1.0, "ll128": 1.0, "simple": 3.0}
 """Least time of a ring's step: what the network's thread needs to post a message, thrice by the last protocol."""
+_AMD_POSTED = 2.0
+"""Factor on that of processors of AMD."""
 _PLATEAU = 1.4
 """Factor on the latency of rings of the last protocol in all-reduces."""
 _SHARES = {
@@ -41,8 +45,8 @@ _SHARES = {
     "tree": {"ll": 0.92 / 3.8, "ll128": 0.92 * 120 / 128, "simple": 0.92},
 }
 """Shares of the bandwidth that each reaches."""
-_LL_BUS_BYTES_PER_S = (39.0 * GIGA, 20.4 * GIGA)
-"""Bandwidth to which the first protocol is bound: two nodes, and more."""
+_LL_BUS_BYTES_PER_S = {False: (39.0 * GIGA, 20.4 * GIGA), True: (22.5 * GIGA, 19.0 * GIGA)}
+"""Bandwidth to which the first protocol is bound: two nodes, and more; by whether the hosts' processors are AMD's."""
 _TREE_SHARES = {
     "ll": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     "ll128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
@@ -63,21 +67,23 @@ class Spread(NamedTuple):
 
 
 def tuner_s(
-    algorithm: str, protocol: str, collective: str, spread: Spread, size_bytes: Floats, declared_s: float
+    library: CollectiveLibrary, algorithm: str, protocol: str, collective: str, spread: Spread, size_bytes: Floats
 ) -> Floats:
     """Return the seconds that the tuner expects of a collective between nodes.
 
     Args:
+        library: The library, with its hosts and the latency of a step that the network's plug-in declares.
         algorithm: ``ring`` or ``tree``.
         protocol: ``ll``, ``ll128`` or ``simple``; others are taken for the last.
         collective: ``all-reduce``, ``all-gather``, ``reduce-scatter`` or ``broadcast``.
         spread: Where the ranks are.
         size_bytes: Bytes of the whole buffer.
-        declared_s: Latency of a step between nodes that the network's plug-in declares.
     """
     name = protocol if protocol in _POSTED_US else "simple"
     constants, both = _CONSTANTS[algorithm, name], 2 if collective == "all-reduce" else 1
-    declared_us = declared_s / MICRO * (2 if name == "simple" else 1)  # the last protocol's data are flushed too
+    declared_us = (
+        library.declared_s / MICRO * (2 if name == "simple" else 1)
+    )  # the last protocol's data are flushed too
     far_us, local = constants.far + declared_us, spread.ranks / spread.nodes - 1
     if algorithm == "tree":
         waited_us = 2 * (local * constants.near + np.floor(np.log2(spread.nodes)) * far_us)
@@ -89,7 +95,8 @@ def tuner_s(
     else:
         far_steps = both * (spread.nodes - 1)
         steps = both * (spread.ranks - 1) - far_steps
-        waited_us = steps * max(constants.near, _POSTED_US[name]) + far_steps * far_us
+        posted_us = _POSTED_US[name] * (_AMD_POSTED if library.amd_hosts else 1.0)
+        waited_us = steps * max(constants.near, posted_us) + far_steps * far_us
         rate = spread.ring_bytes_per_s
         if name == "simple" and both == 2:
             waited_us = waited_us * _PLATEAU
@@ -97,6 +104,7 @@ def tuner_s(
     if name == "ll":
         # the bound is on the bytes that links carry, which rings carry 2 (p - 1) / p times in an all-reduce
         carried = both * (1 - 1 / np.maximum(spread.ranks, 2))
-        bound = np.where(spread.nodes > 2, _LL_BUS_BYTES_PER_S[1], _LL_BUS_BYTES_PER_S[0]) / carried
+        two, more = _LL_BUS_BYTES_PER_S[library.amd_hosts]
+        bound = np.where(spread.nodes > 2, more, two) / carried
         return np.asarray((constants.call + waited_us) * MICRO + size_bytes / np.minimum(rate * share, bound))
     return np.asarray((constants.call + waited_us) * MICRO + size_bytes / (rate * share))
