@@ -122,11 +122,11 @@ def _against_unfitted(rows: Sequence[JudgedRow]) -> Iterator[str]:
     for name in dict.fromkeys(row.comparison for row, _ in pairs):
         now, before = np.median([[abs(each.error) for each in pair] for pair in pairs if pair[0].comparison == name], 0)
         if now > before + _SLIGHTLY:
-            worse.append(f"{name} ({now:.0%}, {before:.0%})".replace("%", " %"))
+            worse.append(f"{name} ({now:.0%}, {before:.0%})")
     now, before = np.median([[abs(each.error) for each in pair] for pair in pairs], axis=0)
     yield (
         f"{CALIBRATED_MEASURE}: the median error of {len(pairs)} rows is {now:.1%}, without calibration "
-        f"{before:.1%}; worse than without: {'; '.join(worse) or 'none'}".replace("%,", " %,").replace("%;", " %;")
+        f"{before:.1%}; worse than without: {'; '.join(worse) or 'none'}".replace("%", " %")
     )
 
 
