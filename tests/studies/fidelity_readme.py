@@ -17,6 +17,7 @@ SHOWN = (
     "language models planned on one H200 (PyTorch 2.11)",
     "several GPUs relative to one, default options",
     "collectives between more machines above 1 MiB",
+    "collectives between more machines, calibrated on two",
     "iterations of GPT, large layers",
     "iterations of GPT, small layers",
     "iterations of MPT",
