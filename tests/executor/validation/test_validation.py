@@ -192,11 +192,11 @@ def test_a_lab_has_no_gpus(monkeypatch):
         validate("lenet5", request(strategies=("data",), device="cuda"), hosts=_Nowhere())
     asked = {}
 
-    def measured(job, *_):
-        asked["device"] = job.options.device
+    def launched(ranks, **_):
+        asked["device"] = ranks.job.run.device
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("executor.validation.validation_run._written", measured)
+    monkeypatch.setattr("executor.validation.validation_run.launch", launched)
     with pytest.raises(KeyboardInterrupt):
         validate("lenet5", request(strategies=("data",), device="auto"), hosts=_Nowhere())
     assert asked == {"device": "cpu"}
