@@ -1,20 +1,16 @@
 """``orrery accuracy``: trainings with messages in every data type, and their accuracies compared."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from executor.accuracy.accuracy_request import AccuracyRequest
 from orrery.terminal.options import JsonOption
-from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, print_lines, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.views import print_rich
-
-if TYPE_CHECKING:
-    from executor.accuracy.accuracy_result import AccuracyResult
-
 
 _OutOption = Annotated[Out | None, out_option("index.html", "accuracy.json")]
 
@@ -33,21 +29,13 @@ def orrery_accuracy(
     check_torch("accuracy")
     from executor.accuracy.accuracy_run import accuracy_study
     from reports.pages.accuracy_page import accuracy_html
-    from reports.pages.page_template import write_page
+    from reports.tables.accuracy_tables import accuracy_headline, accuracy_table, remarks
 
     with out_files(out) as files, progress_bar(model) as progress:
         result = accuracy_study(replace(request, model=model), progress=progress)
         values = result.values()
-        if files:
-            write_page(accuracy_html(result), files[0])
-            files[1].write_bytes(to_json(values))
-    print_json(values) if json else _show(result, out)
-
-
-def _show(result: "AccuracyResult", out: Out | None) -> None:
-    """Print the accuracies as a table, then the headline and remarks."""
-    from reports.tables.accuracy_tables import accuracy_headline, accuracy_table, remarks
-
+        write_results(files, lambda: accuracy_html(result), values)
+    if json:
+        return print_json(values)
     print_rich(accuracy_table(result))
-    lines = [accuracy_headline(result), *remarks(result)]
-    print("\n".join([*lines, f"page: {out.files[0]}"] if out else lines))
+    print_lines([accuracy_headline(result), *remarks(result)], out)

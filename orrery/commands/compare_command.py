@@ -1,9 +1,8 @@
 """``orrery compare``: strategies for one model on one cluster, side by side."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from groundwork.errors import InfeasiblePlanError
 from groundwork.requests import option
@@ -17,16 +16,13 @@ from orrery.terminal.options import (
     StrategiesOption,
     price_of,
 )
-from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, print_lines, write_results
 from orrery.terminal.plan_view import typed_options
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.signals import kept
 from orrery.terminal.views import comparison_values, print_rich
 from planner.plan.plan_options import SyncAlgorithm
-
-if TYPE_CHECKING:
-    from planner.plan.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +62,10 @@ def orrery_compare(
     from planner.plan.no_strategy_fits import NoStrategyFitsError
     from planner.plan.plan_options import DTYPE_BYTES
     from planner.plan.plan_text import plan_list_text, split_plan_texts
-    from reports.pages.comparison_page import write_comparison_page
+    from reports.pages.comparison_page import comparison_html
+    from reports.tables.comparison_summary import comparison_headline, comparison_table, pace_lines
 
     names, paid = split_plan_texts(strategies), price_of(cluster, price)
-    page = out.files[0] if out else None
     with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[conditions.dtype])
         machines = load_cluster(cluster)
@@ -86,18 +82,10 @@ def orrery_compare(
             works = f"; this works: {join(words)}" if error.batch else ""
             raise InfeasiblePlanError(f"{error}{works}") from None
         comparison = comparison.priced(paid)
-        values = comparison_values(comparison, page=page)
-        if files:
-            write_comparison_page(comparison, files[0])
-            files[1].write_bytes(to_json(values))
-    print_json(values) if json else _show(comparison, page)
-
-
-def _show(comparison: "Comparison", page: Path | None) -> None:
-    """Print the strategies as a table, then the headline, the pace, refusals and notes."""
-    from reports.tables.comparison_summary import comparison_headline, comparison_table, pace_lines
-
+        values = comparison_values(comparison, page=out.files[0] if out else None)
+        write_results(files, lambda: comparison_html(comparison), values)
+    if json:
+        return print_json(values)
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
-    lines = [comparison_headline(comparison), *pace_lines(comparison), *refused, *comparison.notes]
-    print("\n".join([*lines, f"page: {page}"] if page else lines))
+    print_lines([comparison_headline(comparison), *pace_lines(comparison), *refused, *comparison.notes], out)

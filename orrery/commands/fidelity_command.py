@@ -2,15 +2,16 @@
 
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from orrery.terminal.options import JsonOption
-from orrery.terminal.output import Out, out_files, out_option, output_file, print_json
+from orrery.terminal.output import Out, out_files, out_option, output_file, print_json, write_results
 from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_rich, print_table, row_values
+from orrery.terminal.views import print_rich, print_table
 
 _OutOption = Annotated[Out | None, out_option("index.html")]
 _SAMPLES = 25_000_000
@@ -39,7 +40,6 @@ def orrery_fidelity(
     from groundwork.errors import ConfigError
     from planner.expected.likely_times import RECORDED
     from reports.pages.fidelity_page import fidelity_html, fidelity_values
-    from reports.pages.page_template import write_page
     from reports.tables.fidelity_text import fidelity_lines, fidelity_tables
     from studies.fidelity.error_summary import held_out_errors
     from studies.fidelity.fidelity_run import judged_rows
@@ -58,8 +58,7 @@ def orrery_fidelity(
         rows = judged_rows(only, progress=progress)
         table = summarised(rows, held_out_errors(only))
         worse = worse_lines(table, before, only=only) if before else []
-        if page:
-            write_page(fidelity_html(table), *page)
+        write_results(page, lambda: fidelity_html(table))
         if numbers:
             numbers.write_text(recorded_text(table), encoding="utf-8")
     if json:
@@ -87,26 +86,19 @@ def orrery_reproduce(
 ) -> None:
     """Compare the printed results of a paper with ours."""
     from groundwork.errors import ConfigError
+    from reports.pages.paper_pages import computed_values, paper_html, reproduce_html
 
     if numbers and paper != "eight-bit":
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with out_files(out) as page, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.pages.page_template import write_page
-            from reports.pages.paper_pages import computed_values, paper_html
-
             values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
-            rows = row_values([each.row for each in values])
-            if page:
-                write_page(paper_html(values), *page)
+            found = [each.row for each in values]
+            write_results(page, lambda: paper_html(values))
         else:
             from studies.reproduce.papers import reproduce
 
             found = reproduce(paper, progress=progress)
-            rows = row_values(found)
-            if page:
-                from reports.pages.page_template import write_page
-                from reports.pages.paper_pages import reproduce_html
-
-                write_page(reproduce_html(paper, found), *page)
+            write_results(page, lambda: reproduce_html(paper, found))
+    rows = [asdict(row) for row in found]
     print_json({"rows": rows}) if json else print_table(rows)

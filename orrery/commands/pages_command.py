@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orrery.terminal.options import JsonOption, PlanArgument
-from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_pairs, print_table
 
@@ -28,13 +28,12 @@ def orrery_timeline(
     json: JsonOption = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
-    from reports.pages.page_template import write_page
     from reports.pages.timeline_page import timeline_html
 
-    with out_files(out) as (file,), progress_bar("simulating"):
+    with out_files(out) as files, progress_bar("simulating"):
         view = _view(plan_file, measured)
-        write_page(timeline_html(view), file)
-        size_bytes = file.stat().st_size
+        write_results(files, lambda: timeline_html(view))
+        size_bytes = files[0].stat().st_size
     values = {"page": str(out.files[0]), "iteration_s": view.replay.iteration_s, "tasks": view.replay.tasks}
     values |= {"size_bytes": size_bytes, "headline": view.headline}
     print_json(values) if json else print_pairs(values)
@@ -82,7 +81,6 @@ def orrery_index(
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     """Return the drawings of a plan, with those of a measured run of it."""
     from orrery.terminal.stored_plan import open_plan
-    from reports.drawings.plan_view import PlanView
 
     stored = open_plan(plan_file, folded=measured is None)
     replicas, notes = stored.program.replicas, stored.notes
@@ -90,7 +88,5 @@ def _view(plan_file: Path, measured: Path | None) -> "PlanView":
         drawn = len(replicas.firsts)
         each = "one" if drawn == 1 else f"one of each of {drawn:,} kinds"
         notes = (*notes, f"{each} of {replicas.count:,} replicas that do the same is drawn")
-    view = PlanView(
-        plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s, notes=notes
-    )
+    view = stored.view(notes)
     return view.with_measurement(measured) if measured else view

@@ -10,7 +10,7 @@ from groundwork.requests import whole_number
 from orrery.terminal.command_groups import GroupedCommand
 from orrery.terminal.completion import COMPLETERS
 from orrery.terminal.options import ClusterOption, JsonOption, PriceOption, price_of
-from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, print_lines, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.signals import kept
@@ -173,17 +173,14 @@ def orrery_size_offers(
 def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Out | None, json: bool) -> None:
     """Search, print the answer first, and write the page with its numbers."""
     from reports.pages.decision_pages import size_html
-    from reports.pages.page_template import write_page
     from reports.tables.size_text import size_headline, size_lines, size_table
 
     with out_files(out) as files, progress_bar("searching") as progress:
         answer = kept(search, progress)
         values = {"headline": size_headline(answer), **answer.values()}
-        if files:
-            write_page(size_html(answer), files[0])
-            files[1].write_bytes(to_json(values))
+        write_results(files, lambda: size_html(answer), values)
     if json:
         return print_json(values)
     print(size_headline(answer))
     print_rich(size_table(answer))
-    print("\n".join([*size_lines(answer), *([f"page: {out.files[0]}"] if out else [])]))
+    print_lines(size_lines(answer), out)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from groundwork.progress import Progress
 from groundwork.requests import option
 from orrery.terminal.exit_codes import left_out
 from orrery.terminal.options import BatchOption, JsonOption, ModelArgument
-from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.views import print_rich, print_table
@@ -73,14 +72,15 @@ def orrery_streams(
         left_out("with --run, whose streams are threads", max_streams=request.max_streams)
     else:
         left_out("without --run", **cores, rounds=on_cores.rounds)
-    with out_files(out) as page, progress_bar(model) as progress:
+    with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch)
         if on_cluster.cluster:
             report = _on_cluster(graph, on_cluster, request, progress)
         elif run:
-            report = _measured(graph, on_cores, request, page, progress)
+            report = _measured(graph, on_cores, request, progress)
         else:
-            report = _simulated(graph, request, page, progress)
+            report = _simulated(graph, request, progress)
+        write_results(files, report.html)
     if json:
         return print_json(report.values)
     report.show()
@@ -90,10 +90,12 @@ def orrery_streams(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StreamsReport:
-    """Results as one JSON value, and a function that prints them as tables."""
+    """Results as one JSON value, and functions that print them as tables and draw their page."""
 
     values: dict[str, Any]
     show: Callable[[], None]
+    html: Callable[[], str] = str
+    """Not called for arrangements, of which there is no page."""
 
 
 def _on_cluster(
@@ -130,13 +132,11 @@ def _measured(
     graph: "ComputationGraph",
     on_cores: CoreStreamsRequest,
     request: StreamRequest,
-    page: tuple[Path, ...],
     progress: Progress | None,
 ) -> _StreamsReport:
     """Run the schedules on the cores of this machine."""
     from executor.streams.measure import measure_streams
     from executor.streams.view import as_stream_comparison, measured_values
-    from reports.pages.page_template import write_page
     from reports.pages.streams_page import streams_html
 
     measured = measure_streams(
@@ -147,22 +147,19 @@ def _measured(
         hold_bytes=request.hold_bytes,
         progress=progress,
     )
-    if page:
-        write_page(streams_html(as_stream_comparison(measured)), *page)
-    return _StreamsReport(values=measured_values(measured), show=lambda: _show_measured(measured))
+    return _StreamsReport(
+        values=measured_values(measured),
+        show=lambda: _show_measured(measured),
+        html=lambda: streams_html(as_stream_comparison(measured)),
+    )
 
 
-def _simulated(
-    graph: "ComputationGraph", request: StreamRequest, page: tuple[Path, ...], progress: Progress | None
-) -> _StreamsReport:
+def _simulated(graph: "ComputationGraph", request: StreamRequest, progress: Progress | None) -> _StreamsReport:
     """Simulate the schedules on one device."""
-    from reports.pages.page_template import write_page
     from reports.pages.streams_page import streams_html
     from studies.streams.schedule_comparison import compare_schedules
 
     comparison = compare_schedules(graph, request, progress)
-    if page:
-        write_page(streams_html(comparison), *page)
     return _StreamsReport(
         values={
             **{name: getattr(comparison, name) for name in _COMPARISON_FIELDS},
@@ -173,6 +170,7 @@ def _simulated(
             "notes": comparison.notes,
         },
         show=lambda: _show(comparison),
+        html=lambda: streams_html(comparison),
     )
 
 

@@ -100,10 +100,9 @@ def orrery_results(
             if file.suffix in (".csv", ".parquet"):
                 exported(frame, file)
             else:
-                from reports.pages.page_template import write_page
                 from reports.pages.sweep_page import sweep_html
 
-                write_page(sweep_html(frame, name=store.name), file)
+                file.write_text(sweep_html(frame, name=store.name), encoding="utf-8")
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, rows.limit, chosen=bool(rows.columns))

@@ -40,18 +40,10 @@ def orrery_trace(
         stored = open_plan(plan_file)
         result = traced_plan(stored.program, replay(stored.program), traces)
         if page:
-            from reports.drawings.plan_view import PlanView
-            from reports.pages.page_template import write_page
             from reports.pages.timeline_page import timeline_html
 
-            view = PlanView(
-                plan=stored.plan,
-                program=stored.program,
-                costs=stored.costs,
-                additive_s=stored.additive_s,
-                notes=stored.notes,
-            )
-            write_page(timeline_html(replace(view, measured=result.timeline, measured_s=result.measured_s)), *page)
+            view = replace(stored.view(stored.notes), measured=result.timeline, measured_s=result.measured_s)
+            page[0].write_text(timeline_html(view), encoding="utf-8")
     values = _values(result, out)
     print_json(values) if json else _print(values)
 

@@ -9,7 +9,7 @@ import typer
 
 from executor.validation.validation_request import ValidationRequest
 from orrery.terminal.options import JsonOption, ModelArgument
-from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, print_lines, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.signals import kept
@@ -41,20 +41,13 @@ def orrery_validate(
     check_torch("validate")
     request = replace(request, processes=_ranks(request, lab), cluster=lab or request.cluster)
     from executor.validation.validation_run import validate
-    from reports.pages.page_template import write_page
     from reports.pages.validation_page import validation_html
 
     with out_files(out) as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         result = kept(validate, model, request, hosts=hosts, out=out.typed if out else None, progress=progress)
         values = _values(result)
-        if files:
-            write_page(validation_html(result), files[0])
-            files[1].write_bytes(to_json(values))
-    if json:
-        return print_json(values)
-    _print(result)
-    if out:
-        print(f"page: {out.files[0]}")
+        write_results(files, lambda: validation_html(result), values)
+    print_json(values) if json else _print(result, out)
 
 
 def _ranks(request: ValidationRequest, lab: str | None) -> int:
@@ -105,7 +98,7 @@ def _values(result: "Validation") -> dict[str, Any]:
     }
 
 
-def _print(result: "Validation") -> None:
+def _print(result: "Validation", out: Out | None) -> None:
     """Print tables of times and speed-ups, then the headline, refusals and notes."""
     from reports.pages.validation_page import validation_headline
     from reports.style.units import time_unit
@@ -138,4 +131,4 @@ def _print(result: "Validation") -> None:
             ]
         )
     refused = [f"{name} was refused: {reason}" for name, reason in result.refused.items()]
-    print("\n".join([validation_headline(result), *refused, *result.notes]))
+    print_lines([validation_headline(result), *refused, *result.notes], out)

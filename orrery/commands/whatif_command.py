@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from orrery.terminal.command_groups import GroupedCommand
 from orrery.terminal.options import BatchOption, ClusterOption, JsonOption, ModelArgument, PlannedConditions
-from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.output import Out, out_files, out_option, print_json, print_lines, write_results
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.signals import kept
@@ -17,7 +17,6 @@ from orrery.terminal.views import print_rich
 from studies.eight_bit.compression_request import CompressionRequest
 
 if TYPE_CHECKING:
-    from studies.eight_bit.compression_sweep import CompressionSweep
     from studies.whatif.scenarios import WhatIf
 
 
@@ -115,7 +114,6 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
 
     from groundwork.errors import ConfigError
     from reports.pages.decision_pages import whatif_html
-    from reports.pages.page_template import write_page
     from reports.tables.whatif_tables import whatif_headline
 
     if all(row.reason for row in result.rows):
@@ -123,9 +121,7 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError("; ".join(f"{row.strategy}: {row.reason}" for row in today))
     values = {"headline": whatif_headline(result)}
     values |= {field.name: getattr(result, field.name) for field in fields(result)}
-    if files:
-        write_page(whatif_html(result), files[0])
-        files[1].write_bytes(to_json(values))
+    write_results(files, lambda: whatif_html(result), values)
     return values
 
 
@@ -143,8 +139,7 @@ def _show_scenarios(result: "WhatIf", top: int, out: Out | None) -> None:
     print_rich(whatif_table(result))
     if top and result.sensitivities:
         print_rich(sensitivity_table(result, top))
-    lines = [*whatif_why_lines(result), *whatif_reason_lines(result), *result.notes]
-    print("\n".join([*lines, *([f"page: {out.files[0]}"] if out else [])]))
+    print_lines([*whatif_why_lines(result), *whatif_reason_lines(result), *result.notes], out)
 
 
 @whatif_app.command("eight-bit", cls=GroupedCommand)
@@ -165,23 +160,15 @@ def orrery_whatif_eight_bit(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
     from reports.pages.eight_bit_page import eight_bit_html
-    from reports.pages.page_template import write_page
+    from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
     from studies.eight_bit.compression_sweep import sweep_compression
 
     with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch_per_device)
         sweep = sweep_compression(graph, load_cluster(cluster), request, progress)
         values = sweep.values()
-        if files:
-            write_page(eight_bit_html(sweep), files[0])
-            files[1].write_bytes(to_json(values))
-    print_json(values) if json else _show(sweep, out)
-
-
-def _show(sweep: "CompressionSweep", out: Out | None) -> None:
-    """Print the points of a sweep as a table, then the headline, crossovers and notes."""
-    from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
-
+        write_results(files, lambda: eight_bit_html(sweep), values)
+    if json:
+        return print_json(values)
     print_rich(compression_table(sweep))
-    lines = [eight_bit_headline(sweep), *crossing_lines(sweep), *sweep.notes]
-    print("\n".join([*lines, f"page: {out.files[0]}"] if out else lines))
+    print_lines([eight_bit_headline(sweep), *crossing_lines(sweep), *sweep.notes], out)

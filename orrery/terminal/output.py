@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +123,19 @@ def out_files(out: Out | None) -> Iterator[tuple[Path, ...]]:
     """
     with ExitStack() as stack:
         yield tuple(stack.enter_context(output_file(path)) for path in (out.files if out else ()))
+
+
+def write_results(files: tuple[Path, ...], html: Callable[[], str], *values: Any) -> None:
+    """Write a page, and the numbers that it shows beside it; nothing where ``--out`` was left out."""
+    if files:
+        files[0].write_text(html(), encoding="utf-8")
+        for file, value in zip(files[1:], values, strict=True):
+            file.write_bytes(to_json(value))
+
+
+def print_lines(lines: Iterable[str], out: Out | None) -> None:
+    """Print lines below a table, and where the page is that ``--out`` asked for."""
+    print("\n".join([*lines, *([f"page: {out.files[0]}"] if out else [])]))
 
 
 def to_json(value: Any) -> bytes:

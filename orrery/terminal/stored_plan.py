@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from planner.cost.cost_model import CostModel
     from planner.lowering.program import Program
     from planner.plan.plan import Plan
+    from reports.drawings.plan_view import PlanView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,12 @@ class StoredPlan:
     additive_s: float
     """Iteration time by Eq. 1, priced with the cluster and the profiles as they are now."""
     notes: tuple[str, ...]
+
+    def view(self, notes: tuple[str, ...]) -> "PlanView":
+        """Return the drawings of the plan, with notes below them."""
+        from reports.drawings.plan_view import PlanView
+
+        return PlanView(plan=self.plan, program=self.program, costs=self.costs, additive_s=self.additive_s, notes=notes)
 
 
 def open_plan(path: Path, *, collectives: str = "activity", folded: bool = False) -> StoredPlan:

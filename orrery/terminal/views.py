@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from planner.plan.training_rates import TrainingRates
     from planner.simulation.program_replay import Replay
     from reports.style.units import Unit
-    from studies.reproduce.rows import PaperRow
 
 
 _WIDTH = 160
@@ -160,11 +159,6 @@ def comparison_values(comparison: "Comparison", *, page: Path | None) -> dict[st
         "page": page and str(page),
         "strategies": strategies,
     }
-
-
-def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
-    """Return the rows of a paper: printed values beside ours."""
-    return [asdict(row) for row in rows]
 
 
 def print_pairs(values: Mapping[str, Any]) -> None:
