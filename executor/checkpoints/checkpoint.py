@@ -34,6 +34,7 @@ from executor.checkpoints.checkpoint_format import (
     box_file,
     parsed,
 )
+from executor.rendezvous.all_ranks import of_all_ranks
 from executor.runtime.boxes import Box
 from groundwork.errors import ConfigError
 from groundwork.input_files import json_input
@@ -192,10 +193,9 @@ def _agreed(work: Callable[[], _T], problem: str, advice: str = "") -> list[_T]:
         row: tuple[Any, str] = work(), ""
     except Exception as error:  # whatever it is, the other ranks must not wait for this one
         row, cause = (None, _first_line(error)), error
-    rows: list[tuple[Any, str]] = [row]
+    rows = [row]
     if dist.is_initialized():
-        rows = [row] * dist.get_world_size()
-        dist.all_gather_object(rows, row)
+        rows = of_all_ranks(row)
     for rank, (_, reason) in enumerate(rows):
         if reason:
             raise ConfigError(f"{problem}: {reason} (rank {rank}){advice}") from cause

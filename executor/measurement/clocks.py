@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from executor.rendezvous.all_ranks import of_all_ranks
+
 _TRIES = 40
 
 
@@ -22,10 +24,9 @@ def clock_offset_s(device: torch.device) -> float:
     Source:
         Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
     """
-    rank, machines = dist.get_rank(), [""] * dist.get_world_size()
     boot = Path("/proc/sys/kernel/random/boot_id")
-    dist.all_gather_object(machines, boot.read_text() if boot.exists() else socket.gethostname())
-    offset_s = 0.0
+    machines = of_all_ranks(boot.read_text() if boot.exists() else socket.gethostname())
+    rank, offset_s = dist.get_rank(), 0.0
     for other in range(1, len(machines)):
         if machines[other] == machines[0]:
             continue

@@ -2,8 +2,9 @@
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 from executor.communication.connections import Connections, Post, connections_for
 from executor.probe.measured_rows import TimeSamples
+from executor.rendezvous.all_ranks import of_all_ranks
 from executor.runtime.devices import ComputeDevice
 
 MESSAGE_BYTES = (4, 64, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
@@ -91,29 +93,33 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
     ranks while the others are silent; a sample is half a round trip.
     """
     ranks = dist.get_world_size()
-    machines = [""] * ranks
-    dist.all_gather_object(machines, machine())
+    machines = of_all_ranks(machine())
     if ranks == 1:
         return MeasuredLinks(machines=tuple(machines))
     messages = []
     for between in (False, True):
-        pairs = _pairs(machines, between=between)
+        every = combinations(range(ranks), 2)
+        pairs = [(a, b) for a, b in every if (machines[a] != machines[b]) == between][:_PAIRS]
         for size in MESSAGE_BYTES if pairs else ():
             watch()
-            times = TimeSamples(tuple(time for pair in pairs for time in _one_way(device, pair, size)))
-            messages.append(MessageRow(between=between, size_bytes=size, samples=times))
+            one_way = tuple(time for pair in pairs for time in _one_way(device, pair, size))
+            messages.append(MessageRow(between=between, size_bytes=size, samples=TimeSamples(one_way)))
     connections = connections_for("messages")
     rings = []
     for size in MESSAGE_BYTES[-3:]:
         watch()
-        rings.append(RingRow(size_bytes=size, samples=_slowest(_ring(device, connections, size))))
+        out, into = _buffer(device, size), _buffer(device, size)
+        times = _together(device, partial(_to_next, connections, out, into), size)
+        rings.append(RingRow(size_bytes=size, samples=_over_ranks(times, max)))
     overheads = _overheads(device, connections, watch) if device.backend == "gloo" else []
     sums = []
     for count in sorted({2**k for k in range(1, ranks.bit_length()) if 2**k <= ranks} | {ranks}):
         group = dist.new_group(list(range(count)))
         for size in SUM_BYTES:
             watch()
-            sums.append(SumRow(ranks=count, size_bytes=size, samples=_slowest(_sum(device, group, count, size))))
+            add_up = partial(dist.all_reduce, _buffer(device, size), group=group)
+            times = _together(device, add_up if dist.get_rank() < count else lambda: None, size)
+            sums.append(SumRow(ranks=count, size_bytes=size, samples=_over_ranks(times, max)))
     return MeasuredLinks(
         machines=tuple(machines),
         messages=tuple(messages),
@@ -121,12 +127,6 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
         sums=tuple(sums),
         overheads=tuple(overheads),
     )
-
-
-def _pairs(machines: Sequence[str], *, between: bool) -> list[tuple[int, int]]:
-    """Return the first pairs of ranks on two machines, or on one."""
-    pairs = [(a, b) for a, b in combinations(range(len(machines)), 2) if (machines[a] != machines[b]) == between]
-    return pairs[:_PAIRS]
 
 
 def _repetitions(size_bytes: int) -> int:
@@ -144,9 +144,7 @@ def _one_way(device: ComputeDevice, pair: tuple[int, int], size_bytes: int) -> l
     if rank in pair:
         other = pair[1 - pair.index(rank)]
         times = _ping(device, other, size_bytes) if rank == pair[0] else _pong(device, other, size_bytes)
-    rows: list[list[float]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(rows, times)
-    return rows[pair[0]]
+    return of_all_ranks(times)[pair[0]]
 
 
 def _posted(device: ComputeDevice, tensor: torch.Tensor, source: int) -> Callable[[], object]:
@@ -154,16 +152,16 @@ def _posted(device: ComputeDevice, tensor: torch.Tensor, source: int) -> Callabl
 
     With NCCL a receive would block messages that are sent after it on the same stream, so the function posts it.
     """
+
+    def received() -> None:
+        dist.recv(tensor, source)
+        device.synchronize()
+
     if device.backend == "nccl":
-        return lambda: _received(device, tensor, source)
+        return received
     work = dist.irecv(tensor, source)
     assert work is not None
     return work.wait
-
-
-def _received(device: ComputeDevice, tensor: torch.Tensor, source: int) -> None:
-    dist.recv(tensor, source)
-    device.synchronize()
 
 
 def _ping(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
@@ -192,12 +190,6 @@ def _pong(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
     return []
 
 
-def _ring(device: ComputeDevice, connections: Connections, size_bytes: int) -> list[float]:
-    """Return the times in which all ranks send to the next rank at once."""
-    out, into = _buffer(device, size_bytes), _buffer(device, size_bytes)
-    return _together(device, lambda: _to_next(connections, out, into), size_bytes)
-
-
 def _to_next(connections: Connections, out: torch.Tensor, into: torch.Tensor) -> None:
     """Send to the next rank of the ring while receiving from the one before."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -220,8 +212,8 @@ def _overheads(device: ComputeDevice, connections: Connections, watch: Callable[
     for size, adds in [*((size, False) for size in _OVERHEAD_BYTES), (_OVERHEAD_BYTES[-1], True)]:
         watch()
         tensor, out, into = (_buffer(device, size) for _ in range(3))
-        times = _spent(add_up if adds else pass_on, _repetitions(size))
-        rows.append(OverheadRow(adds=adds, ranks=dist.get_world_size(), size_bytes=size, samples=_middle(times)))
+        samples = _over_ranks(_spent(add_up if adds else pass_on, _repetitions(size)), median)
+        rows.append(OverheadRow(adds=adds, ranks=dist.get_world_size(), size_bytes=size, samples=samples))
     return rows
 
 
@@ -237,14 +229,6 @@ def _spent(work: Callable[[], object], repetitions: int) -> list[float]:
     return times[1:]
 
 
-def _sum(device: ComputeDevice, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
-    """Return the times of an all-reduce over the first ``count`` ranks; the other ranks only wait."""
-    content = _buffer(device, size_bytes)
-    if dist.get_rank() >= count:
-        return _together(device, lambda: None, size_bytes)
-    return _together(device, lambda: dist.all_reduce(content, group=group), size_bytes)
-
-
 def _together(device: ComputeDevice, work: Callable[[], object], size_bytes: int) -> list[float]:
     """Return the times of work that all ranks start at once."""
     times = []
@@ -258,15 +242,6 @@ def _together(device: ComputeDevice, work: Callable[[], object], size_bytes: int
     return times[1:]
 
 
-def _slowest(times: list[float]) -> TimeSamples:
-    """Return each sample as the slowest rank measured it."""
-    rows: list[list[float]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(rows, times)
-    return TimeSamples(tuple(max(row) for row in zip(*rows, strict=True)))
-
-
-def _middle(times: list[float]) -> TimeSamples:
-    """Return each sample as the median over the ranks."""
-    rows: list[list[float]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(rows, times)
-    return TimeSamples(tuple(median(row) for row in zip(*rows, strict=True)))
+def _over_ranks(times: list[float], choose: Callable[[Iterable[float]], float]) -> TimeSamples:
+    """Return each sample as the slowest rank measured it, or another choice among those of all ranks."""
+    return TimeSamples(tuple(choose(row) for row in zip(*of_all_ranks(times), strict=True)))

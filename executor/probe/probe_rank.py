@@ -12,6 +12,7 @@ from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
 from executor.probe.probe_request import Portion, ProbeRequest, ProbeResult, portions_of
 from executor.probe.probe_settings import ProbeSettings
+from executor.rendezvous.all_ranks import of_all_ranks
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.supervision.launcher import threads_of
@@ -30,8 +31,7 @@ def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -
     device = device_of(settings.device, where.local_rank, local_ranks=local_ranks(where))
     work = portions_of(request)
     with process_group(where, device):
-        machines = [""] * where.ranks
-        dist.all_gather_object(machines, machine())
+        machines = of_all_ranks(machine())
         dist.barrier()
         facts = measure_device(device, processes=machines.count(machine()))
         rows: list[ProbeRow] = []

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from executor.recorded.calls import channels_apart, function_of, keywords_of
+from executor.recorded.calls import channels_apart, function_of, keywords_of, numbers_of_step
 from executor.recorded.constants import in_lists
 from executor.recorded.step_context import StepContext, check_one_sample, every
 from executor.runtime.boxes import Box
@@ -149,7 +149,7 @@ def computed_along(context: StepContext) -> Tensor:
 
 def computed_reduction(context: StepContext) -> Tensor:
     """Compute a reduction of some axes."""
-    indices, chosen = context.view.indices(), set(_axes(context.step.argument("axes")))
+    indices, chosen = context.view.indices(), set(numbers_of_step(context.step, "axes"))
     ((name, value),) = context.values.items()
     keeps = len(context.sizes) == len(value.sizes)
     rows, left = list[Ints | None](), iter(indices)
@@ -161,12 +161,6 @@ def computed_reduction(context: StepContext) -> Tensor:
         else:
             rows.append(next(left))
     return _called(context, {name: context.read(name, rows)}, without=("axes",))
-
-
-def _axes(given: Any) -> tuple[int, ...]:
-    if not isinstance(given, tuple) or not all(isinstance(each, int) for each in given):
-        raise ConfigError(f"axes of a step must be a list of numbers, got {str(given)[:80]}")
-    return given
 
 
 def normalised(context: StepContext, held: Box) -> Tensor:
@@ -210,10 +204,10 @@ def _factor(context: StepContext, name: str) -> Tensor | None:
 def _normal(context: StepContext, values: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     step, eps = context.step, context.step.argument("eps")
     if step.call == "rms_norm":
-        return functional.rms_norm(values, list(_axes(step.argument("normalized_shape"))), weight, eps)  # type: ignore[arg-type]
+        return functional.rms_norm(values, list(numbers_of_step(step, "normalized_shape")), weight, eps)  # type: ignore[arg-type]
     bound = float(eps or 1e-5)  # type: ignore[arg-type]
     if step.call == "layer_norm":
-        return functional.layer_norm(values, list(_axes(step.argument("normalized_shape"))), weight, bias, bound)
+        return functional.layer_norm(values, list(numbers_of_step(step, "normalized_shape")), weight, bias, bound)
     if step.call == "group_norm":
         groups = int(step.argument("num_groups") or step.argument("group") or 1)  # type: ignore[arg-type]
         held = groups * values.shape[1] // context.sizes[1]

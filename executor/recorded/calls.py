@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from groundwork.errors import ConfigError
-from planner.operations.computation import POINTWISE
+from planner.operations.computation import POINTWISE, Step
 
 _MAKERS = "arange zeros ones full linspace eye scalar_tensor"
 _VIEWS = """
@@ -79,6 +79,18 @@ def keywords_of(arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, A
     if "dtype" in rows:
         rows["dtype"] = _type(str(rows["dtype"]), dtype)
     return rows
+
+
+def numbers_of_step(step: Step, name: str) -> tuple[int, ...]:
+    """Return an argument of a step that lists whole numbers.
+
+    Raises:
+        ConfigError: It is anything else.
+    """
+    given = step.argument(name)
+    if not isinstance(given, tuple) or not all(isinstance(each, int) for each in given):
+        raise ConfigError(f"{name} of a step must be a list of whole numbers, got {str(given)[:80]}")
+    return given
 
 
 def _value(given: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from executor.recorded.calls import numbers_of_step
 from executor.recorded.step_context import StepContext, every
 from executor.recorded.views import ResultView, cover
 from groundwork.array_types import Ints
@@ -26,7 +27,7 @@ def taken_elements(context: StepContext) -> Tensor:
         dim = _number(step.argument("dim", 0))
         rows[dim] = _number(step.argument("start", 0)) + indices[dim] * _number(step.argument("step", 1))
     elif step.call == "roll":
-        for shift, dim in zip(_numbers(step.argument("shifts")), _numbers(step.argument("dims")), strict=True):
+        for shift, dim in zip(numbers_of_step(step, "shifts"), numbers_of_step(step, "dims"), strict=True):
             rows[dim] = (rows[dim] - shift) % sizes[dim]
     elif step.call != "view":
         raise ConfigError(f"{context.where}: {step.call} must be a view, slice, select, roll or index")
@@ -36,7 +37,7 @@ def taken_elements(context: StepContext) -> Tensor:
 
 def _rows(context: StepContext, indices: list[Ints]) -> Tensor:
     """Return the rows of one or several neighbouring axes that constants number."""
-    chosen = _numbers(context.step.argument("dims"))
+    chosen = numbers_of_step(context.step, "dims")
     tables = [context.values[f"indices.{dim}"].tensor.long() for dim in chosen]
     tables = list(torch.broadcast_tensors(*tables))
     first, rank = chosen[0], tables[0].dim()
@@ -143,10 +144,4 @@ def _outside(mask: Any) -> tuple[int, int]:
 def _number(given: Any) -> int:
     if not isinstance(given, int):
         raise ConfigError(f"an argument of a step must be a whole number, got {str(given)[:80]}")
-    return given
-
-
-def _numbers(given: Any) -> tuple[int, ...]:
-    if not isinstance(given, tuple) or not all(isinstance(each, int) for each in given):
-        raise ConfigError(f"an argument of a step must be a list of whole numbers, got {str(given)[:80]}")
     return given

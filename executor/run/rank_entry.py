@@ -19,6 +19,7 @@ from executor.measurement.gathered_tasks import gather_tasks
 from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.measurement.memory_meter import AllocationMeter
 from executor.program.recorder import RankMeasurement
+from executor.rendezvous.all_ranks import of_all_ranks
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions
@@ -60,8 +61,7 @@ def _check_same_program(program: Program) -> None:
         digest.update(np.ascontiguousarray(column).tobytes())
     digest.update(np.array(program.sync_order).tobytes())
     digest.update(repr(sorted(program.buckets.items())).encode() if program.buckets else b"")
-    programs: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(programs, digest.hexdigest())
+    programs = of_all_ranks(digest.hexdigest())
     for other, digest_there in enumerate(programs):
         if digest_there != programs[0]:
             raise ConfigError(f"plan must be the same on all ranks: that of rank {other} differs from that of rank 0")
