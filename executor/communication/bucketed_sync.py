@@ -86,7 +86,9 @@ class BucketedSync(GradientSync):
         # Buckets of a framework follow one another: they begin on their lane.
         in_order = self._view.program.framework.is_synchronous
         started = None if in_order else self._reducer.begin(reductions[0], bucket.flat)
-        waits = self._coordinations(reductions[0]) if in_order else []
+        program, before = self._view.program, self._view.before(reductions[0].tasks[0]) if in_order else ()
+        # there the ranks agree on a buffer, between its gradients and its sum
+        waits = [task for task in before if program.kind[task] == _COORDINATE]
         for task in waits:
             self._recorder.start(task)
         if started is not None:
@@ -108,10 +110,6 @@ class BucketedSync(GradientSync):
             self._recorder.joined(tasks, self._view.program.size_bytes[tasks].tolist())
 
         return work
-
-    def _coordinations(self, reduction: Reduction) -> list[int]:
-        """Return the tasks in which the ranks agree on a buffer, between its gradients and its sum."""
-        return [task for task in self._view.before(reduction.tasks[0]) if self._view.program.kind[task] == _COORDINATE]
 
     @override
     def _last(self, layer: int) -> Handle:

@@ -40,7 +40,11 @@ class OrderedSync(GradientSync):
         for layer in sorted({int(program.layer[task]) for task in mine}):
             tasks = sorted(task for task in mine if program.layer[task] == layer)
             slices |= zip(tasks, self._allocate([layer]).tensor_split(len(tasks)), strict=True)
-        self._order = [_Slice(_reduction(view, task), slices[task]) for task in mine]
+        self._order = []
+        for task in mine:
+            layer, collective = int(program.layer[task]), program.collectives[task]
+            reduction = Reduction(layer, (task,), collective.devices, collective.round.is_ring)
+            self._order.append(_Slice(reduction, slices[task]))
         self._next = 0
         self._computed: set[int] = set()
         """Layers whose gradients of this iteration are computed."""
@@ -72,8 +76,3 @@ class OrderedSync(GradientSync):
     @override
     def _last(self, layer: int) -> Handle:
         return self._handle[layer]
-
-
-def _reduction(view: RankProgram, task: int) -> Reduction:
-    collective = view.program.collectives[task]
-    return Reduction(int(view.program.layer[task]), (task,), collective.devices, collective.round.is_ring)

@@ -32,6 +32,7 @@ _REST = """
     max_pool2d_with_indices max_pool3d_with_indices pixel_shuffle pixel_unshuffle channel_shuffle
 """
 _KNOWN = POINTWISE.union(" ".join((_MAKERS, _VIEWS, _ALONG, _REDUCTIONS, _REST)).split())
+_TYPES = {"int64": torch.int64, "int32": torch.int32, "bool": torch.bool, "uint8": torch.uint8, "int": torch.int32}
 _BOUNDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
@@ -77,7 +78,7 @@ def keywords_of(arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, A
     """Return recorded arguments as PyTorch takes them; floating-point types become the network's."""
     rows = {name: _value(each) for name, each in arguments.items()}
     if "dtype" in rows:
-        rows["dtype"] = _type(str(rows["dtype"]), dtype)
+        rows["dtype"] = _TYPES.get(str(rows["dtype"]), dtype)
     return rows
 
 
@@ -97,8 +98,3 @@ def _value(given: Any) -> Any:
     if isinstance(given, tuple):
         return [_value(each) for each in given]
     return _BOUNDS.get(given, given) if isinstance(given, str) else given
-
-
-def _type(name: str, dtype: torch.dtype) -> torch.dtype:
-    known = {"int64": torch.int64, "int32": torch.int32, "bool": torch.bool, "uint8": torch.uint8, "int": torch.int32}
-    return known.get(name, dtype)

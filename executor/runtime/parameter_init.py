@@ -9,7 +9,6 @@ from torch import Tensor
 from executor.runtime.boxes import Box
 from executor.runtime.positional_random import key_of, uniform
 from planner.graph.computation_graph import ComputationGraph
-from planner.graph.parameters import Parameter
 
 _PURPOSE = 1
 """Part of the key that separates these random numbers from those of other purposes with the same seed."""
@@ -43,7 +42,7 @@ def initial_parameters(
 
     Source:
         He et al., "Delving deep into rectifiers", ICCV 2015, Eq. 10; the uniform distribution on [-a, a) has
-        the variance a^2 / 3.
+        the variance a^2 / 3, which is gain / fan-in here.
     """
     layer = graph.layers[index]
     gain = 2.0 if getattr(layer.operation, "activation", None) in _RECTIFIED else 1.0
@@ -59,11 +58,6 @@ def initial_parameters(
         else:
             key = key_of(seed, _PURPOSE, index, number)
             unit = uniform(key, box, parameter.shape, dtype=dtype, device=device)
-            values[parameter.name] = unit.sub_(0.5).mul_(2 * _bound(parameter, gain))
+            fan_in = math.prod(parameter.module_shape[1:])
+            values[parameter.name] = unit.sub_(0.5).mul_(2 * math.sqrt(3 * gain / fan_in))
     return values
-
-
-def _bound(parameter: Parameter, gain: float) -> float:
-    """Return the a of the uniform distribution on [-a, a) with the variance gain / fan-in."""
-    fan_in = math.prod(parameter.module_shape[1:])
-    return math.sqrt(3 * gain / fan_in)

@@ -59,7 +59,7 @@ class SubTaskNetwork:
                 self._optimizers[i] = make_optimizer(optimizer, list(row.values()))
         self._run = {
             "forward": self._forward,
-            "epilogue_gradient": self._epilogue,
+            "epilogue_gradient": self._begin,
             "activation_gradient": self._activation,
             "weight_gradient": self._weight,
             "bias_gradient": _nothing,
@@ -134,9 +134,6 @@ class SubTaskNetwork:
                 self._kept += terms
             self.parts[layer].begin_backward(total)
             self._begun.add(layer)
-
-    def _epilogue(self, layer: int) -> None:
-        self._begin(layer)
 
     def _activation(self, layer: int) -> None:
         self._begin(layer)

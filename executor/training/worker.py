@@ -82,7 +82,7 @@ class Worker:
             "activation_gradient": self._backward.activation_gradient,
             "weight_gradient": self._backward.weight_gradient,
             "update": self._updates.run,
-            "decompress": self._decompress,
+            "decompress": lambda task, _: self._tensors.decompress(task),
         }
         run = runs.get(KINDS[program.kind[task]])
         return self._with_parameters(run) if run and self._units.reads(task) else run
@@ -97,9 +97,6 @@ class Worker:
             self._units.done(task)
 
         return work
-
-    def _decompress(self, task: int, unit: LayerUnit) -> None:
-        self._tensors.decompress(task)
 
     @torch.no_grad()
     def step(self, number: int) -> StepResult:
