@@ -1,6 +1,5 @@
 """Measurements of all ranks, joined: start and end of each task of the program."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +17,6 @@ from planner.lowering.program import Program
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from executor.program.recorder import RankMeasurement
 
 
 class JoinedTasks:
@@ -203,34 +200,3 @@ def read_measurement(path: Path) -> Measurement:
     if not measurement.iteration_s > 0:
         raise ConfigError(f"{origin}: iterations must take time, got {measurement.iteration_s:g} s")
     return measurement
-
-
-def join(
-    program: Program,
-    ranks: Sequence[Sequence["RankMeasurement"]],
-    losses: Floats,
-    peak_memory_bytes: Floats,
-    *,
-    paused: Sequence[bool] = (),
-) -> Measurement:
-    """Join the measurements of all ranks.
-
-    Args:
-        program: The program that ran.
-        ranks: Measurements by rank and iteration, on one clock.
-        losses: Shares of the mean loss, shape (ranks, steps).
-        peak_memory_bytes: Peak memory, shape (ranks,).
-        paused: As in ``Measurement``; empty where nothing came between iterations.
-    """
-    joined = JoinedTasks(len(ranks[0]), program.size)
-    for rank in ranks:
-        for iteration, row in enumerate(rank):
-            joined.add(iteration, np.array([[row.start_s, row.end_s, row.sent_bytes]]))
-    return Measurement(
-        start_s=joined.start_s,
-        end_s=joined.end_s,
-        sent_bytes=joined.sent_bytes,
-        paused=np.array(list(paused) or [False] * len(ranks[0])),
-        loss=losses.sum(axis=0),
-        peak_memory_bytes=peak_memory_bytes,
-    )

@@ -3,10 +3,8 @@
 import hashlib
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ import torch.distributed as dist
 from executor.checkpoints.module_state_save import save_module_state
 from executor.checkpoints.resume import Checkpoints
 from executor.measurement.clocks import clock_offset_s
-from executor.measurement.gathered_tasks import gather_tasks
+from executor.measurement.gathered_tasks import RankResult, gather_measurement
 from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.measurement.memory_meter import AllocationMeter
 from executor.program.recorder import RankMeasurement
@@ -67,16 +65,6 @@ def _check_same_program(program: Program) -> None:
             raise ConfigError(f"plan must be the same on all ranks: that of rank {other} differs from that of rank 0")
 
 
-class _RankResult(NamedTuple):
-    """Measurements of one rank beside those of its tasks, which rank 0 gathers."""
-
-    losses: list[float]
-    peak_bytes: float
-    notes: tuple[str, ...]
-    allocated_bytes: list[float]
-    """Bytes at the peak by kind; empty where they were not counted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rank:
     """Rank that trains a program: its device, and its row of the status board."""
@@ -116,38 +104,14 @@ class _Rank:
             session.worker.settle()
             save_module_state(session, Path(self.options.save), start=self.options.init, steps=options.steps - first)
         session.worker.close()
-        result = _RankResult(
+        result = RankResult(
+            tasks=[measured for measured, _ in steps.kept],
+            paused=[paused for _, paused in steps.kept],
             losses=steps.losses,
-            peak_bytes=self.device.peak_memory_bytes(),
+            allocated_bytes=meter.split(session) if meter else (),
             notes=notes,
-            allocated_bytes=meter.split(session) if meter else [],
         )
-        return self._gathered(result, steps.kept, offset_s)
-
-    def _gathered(
-        self, result: _RankResult, kept: Sequence[tuple[RankMeasurement, bool]], offset_s: float
-    ) -> Measurement | None:
-        """Bring the results of all ranks to rank 0, and join them there."""
-        tasks = gather_tasks(
-            [measured for measured, _ in kept],
-            offset_s,
-            self.device.torch_device,
-            on_chunk=lambda: self.status.at(-1, RankState.WAITING),
-        )
-        ranks: list[_RankResult] | None = [result] * dist.get_world_size() if self.rank == 0 else None
-        dist.gather_object(result, ranks)
-        if ranks is None or tasks is None:
-            return None
-        return Measurement(
-            start_s=tasks.start_s,
-            end_s=tasks.end_s,
-            sent_bytes=tasks.sent_bytes,
-            paused=np.array([paused for _, paused in kept]),
-            loss=np.array([each.losses for each in ranks]).sum(axis=0),
-            peak_memory_bytes=np.array([each.peak_bytes for each in ranks]),
-            allocated_bytes=np.array([each.allocated_bytes for each in ranks]),
-            notes=tuple(dict.fromkeys(note for each in ranks for note in each.notes)),
-        )
+        return gather_measurement(result, offset_s, self.device, lambda: self.status.at(-1, RankState.WAITING))
 
 
 class _Steps:

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 
 from executor.measurement.clocks import clock_offset_s
-from executor.measurement.measured_run import WARM_UP, Measurement, join
+from executor.measurement.gathered_tasks import RankResult, gather_measurement
+from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.probe.codec_probe import CodecProbe, CodecRow
 from executor.probe.device_probe import device_name
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.program.recorder import RankMeasurement
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.supervision.launcher import threads_of
@@ -28,7 +28,6 @@ from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread
 from executor.validation.validation_job import FinishedRound, PlanSamples, ValidationJob, write_round
 from groundwork.array_types import Floats
-from planner.lowering.program import Program
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 """Counted iterations of one turn."""
@@ -143,26 +142,12 @@ class _Turns:
         results = [session.worker.step(step) for step in range(steps)]
         self._status.at(-1, RankState.WAITING)
         session.worker.close()
-        measured = [result.measured for result in results]
-        return self._gathered(program, measured, np.array([result.loss for result in results]))
-
-    def _gathered(self, program: Program, measured: list[RankMeasurement], losses: Floats) -> Measurement | None:
-        """Bring what all ranks measured to rank 0."""
-        shift = self._offset_s
-        mine = (
-            [
-                RankMeasurement(start_s=m.start_s + shift, end_s=m.end_s + shift, sent_bytes=m.sent_bytes)
-                for m in measured
-            ],
-            losses,
-            self._device.peak_memory_bytes(),
+        result = RankResult(
+            tasks=[each.measured for each in results],
+            paused=[False] * steps,
+            losses=[each.loss for each in results],
         )
-        rows = [mine] * dist.get_world_size() if self._rank == 0 else None
-        dist.gather_object(mine, rows)
-        if rows is None:
-            return None
-        views, shares, peaks = zip(*rows, strict=True)
-        return join(program, views, np.array(shares), np.array(peaks))
+        return gather_measurement(result, self._offset_s, self._device, lambda: self._status.at(-1, RankState.WAITING))
 
     def _agreed(self, turns: int, elapsed_s: float) -> bool:
         """Return whether the turns end, and set the iterations of the next turns; all ranks follow rank 0."""

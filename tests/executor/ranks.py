@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from executor.measurement.measured_run import JoinedTasks
 from executor.rendezvous.rank_environment import held_port
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
@@ -130,6 +131,14 @@ def trained_to(ranks, program, chosen, expected, parameters, *, reduced, rtol):
     for key, value in whole(program, slices).items():
         np.testing.assert_allclose(value, parameters[key].detach(), rtol=rtol, atol=1e-12, err_msg=str(key))
     return measured
+
+
+def joined_tasks(measured):
+    """Tasks of all ranks, from what each rank of a machine measured in every iteration."""
+    joined = JoinedTasks(len(measured[0]), len(measured[0][0].start_s))
+    for rank in measured:
+        joined.add(0, np.array([[row.start_s, row.end_s, row.sent_bytes] for row in rank]))
+    return joined
 
 
 def whole(program, slices):

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from plans import inception_module, program_of, star
-from ranks import Ranks, options, slices_of, train, whole
+from ranks import Ranks, joined_tasks, options, slices_of, train, whole
 
-from executor.measurement.measured_run import WARM_UP, join
+from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.runtime.devices import CpuDevice
 from executor.supervision.status_board import own_status
 from executor.training.session import open_session
@@ -135,6 +135,7 @@ def test_every_task_is_measured_in_its_iteration(ranks, overlap):
             for late, early in moved.carried.tolist():
                 if moved.kind[late] == UPDATE and late in mine:
                     assert row.start_s[late] >= before.end_s[early]
-    found = join(moved, measured, np.zeros((4, 6)), np.zeros(4))
+    joined, paused = joined_tasks(measured), np.zeros(len(measured[0]), bool)
+    found = Measurement(**vars(joined), paused=paused, loss=np.zeros(6), peak_memory_bytes=np.zeros(4))
     assert np.isfinite(found.iterations_s).all()
     assert len(found.timeline(moved)) == moved.size

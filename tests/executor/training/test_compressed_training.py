@@ -7,14 +7,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, random_strategy, residual_block, star
-from ranks import options, pool_of, train, whole
+from ranks import joined_tasks, options, pool_of, train, whole
 from torch.nn import functional
 from undivided import first_parameters
 
 from executor.communication.bucketed_sync import BucketedSync
 from executor.compression.registry import data_type
 from executor.data.load import load_data
-from executor.measurement.measured_run import join
 from executor.program.messages import region_messages_of
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -123,7 +122,7 @@ def test_every_task_is_measured_in_its_order(ranks, stand_in):
     kind = CompressionSettings(gradients="linear", activations="linear")
     program = lowered(residual_block(), "ps-spread", kind, seed=3)
     _, measured, _ = trained(ranks, program, stand_in=stand_in)
-    joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
+    joined = joined_tasks(measured)
     assert program.is_codec.sum() > 20
     assert np.isfinite(joined.start_s).all()
     waits = np.repeat(np.arange(program.size), np.diff(program.after_start))

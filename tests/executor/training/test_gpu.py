@@ -9,10 +9,9 @@ import torch
 import torch.distributed as dist
 from plans import cluster_of, inception_module, program_of
 from ports import free_port
-from ranks import options
+from ranks import joined_tasks, options
 from test_training import dense_block, small_alexnet, small_vgg
 
-from executor.measurement.measured_run import join
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.supervision.status_board import own_status
@@ -86,7 +85,7 @@ def test_the_timeline_of_a_gpu_makes_sense(group, overlap):
     before_s = time.perf_counter()
     _, _, measured = train(program, group, overlap=overlap)
     after_s = time.perf_counter()
-    joined = join(program, [measured], np.zeros((1, STEPS)), np.zeros(1))
+    joined = joined_tasks([measured])
     assert np.isfinite(joined.start_s).all()
     slack_s = 1e-4  # of the host's clock against the device's
     assert joined.start_s.min() > before_s - slack_s

@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, residual_block
-from ranks import options, pool_of, train, trained_to
+from ranks import joined_tasks, options, pool_of, train, trained_to
 from torch.nn import functional
 from undivided import first_parameters, undivided_run, wide
 
 from executor.data.load import load_data
-from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.positional_random import key_of, uniform
@@ -216,7 +215,7 @@ def test_stand_ins_measure_every_task(ranks, order, update_each):
     program = lowered(graph, micro_batching_of(graph, 3, order=order, update_each=update_each), MOST_RANKS, "ring", 4)
     chosen = options(stand_in=True)
     measured = [rows for _, rows, _ in ranks.run(train, program, chosen, True)]
-    joined = join(program, measured, np.zeros((MOST_RANKS, 2)), np.zeros(MOST_RANKS))
+    joined = joined_tasks(measured)
     assert np.isfinite(joined.start_s).all()
     assert (joined.end_s - joined.start_s >= program.work_s * (1 - 1e-6) - 1e-7).all()
     waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
@@ -230,7 +229,7 @@ def test_the_first_sub_batch_does_not_wait_for_the_last(ranks):
     micro_batching = micro_batching_of(graph, 3, order="all")
     program = lowered(graph, micro_batching, MOST_RANKS, "ring", 4)
     measured = [rows for _, rows, _ in ranks.run(train, program, options(stand_in=True), True)]
-    joined = join(program, measured, np.zeros((MOST_RANKS, 2)), np.zeros(MOST_RANKS))
+    joined = joined_tasks(measured)
     sent = (program.kind == TRANSFER) & (program.consumer > micro_batching.first) & ~program.backward
     for rows in joined.start_s:
         first, last = (np.min(rows[sent & (program.micro_batch == s)]) for s in (0, 2))

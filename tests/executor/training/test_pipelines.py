@@ -7,11 +7,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, residual_block
-from ranks import options, pool_of, train, trained_to
+from ranks import joined_tasks, options, pool_of, train, trained_to
 from undivided import Undivided, first_parameters, undivided_run, wide
 
 from executor.data.load import load_data
-from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
@@ -161,7 +160,7 @@ def test_every_rank_works_in_the_schedules_order(ranks, schedule, stages):
     graph = dropping()
     program = lowered(graph, MOST_RANKS, Pipeline(schedule=schedule, stages=stages, micro_batches=4))
     measured = [rows for _, rows, _ in ranks.run(train, program, options(stand_in=True), False)]
-    joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
+    joined = joined_tasks(measured)
     streams = schedule_of(program.micro_batching, program.spaces).streams
     compute = np.flatnonzero(np.isin(program.kind, [KINDS.index(kind) for kind in (*FORWARD, *BACKWARD)]))
     for device, events in enumerate(streams):

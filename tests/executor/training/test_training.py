@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, star
-from ranks import options, pool_of, train, trained_to, whole
+from ranks import joined_tasks, options, pool_of, train, trained_to, whole
 from undivided import undivided_run, wide
 
-from executor.measurement.measured_run import join
 from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
@@ -127,7 +126,7 @@ def test_sent_bytes_are_the_programs(ranks, name):
 def test_measured_tasks_keep_the_programs_order(ranks):
     """Every task is measured, begins before it ends, and begins after what it waits for has ended."""
     program, measured = check(ranks, wide(GRAPHS["residual"]()), 4, "ring", 3, OptimizerSpec())
-    joined = join(program, measured, np.zeros((MOST_RANKS, 2)), np.zeros(MOST_RANKS))
+    joined = joined_tasks(measured)
     assert np.isfinite(joined.start_s).all()
     assert (joined.end_s >= joined.start_s).all()
     task = np.repeat(np.arange(program.size), np.diff(program.after_start))
