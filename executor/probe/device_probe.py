@@ -50,11 +50,11 @@ class DeviceFacts:
         return f"{self.name}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
-def times_s(device: ComputeDevice, work: Callable[[], object], repetitions: int = _REPETITIONS) -> list[float]:
+def times_s(device: ComputeDevice, work: Callable[[], object]) -> list[float]:
     """Return the seconds of each repetition of some work on a device, after one that is not counted."""
     work()
     marks = []
-    for _ in range(repetitions):
+    for _ in range(_REPETITIONS):
         begin = device.mark()
         work()
         marks.append((begin, device.mark()))

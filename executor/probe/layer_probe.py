@@ -64,7 +64,6 @@ class LayerProbe:
         parts: Sequence[ProbePart],
         device: ComputeDevice,
         *,
-        reduced: bool = False,
         optimizer: OptimizerSpec = _STILL,
         watch: Watch = _unwatched,
     ) -> None:
@@ -74,8 +73,6 @@ class LayerProbe:
             graph: Model with its batch.
             parts: Parts to measure, from ``parts_of``.
             device: Device of this rank.
-            reduced: Whether batch normalisation takes its statistics over the whole batch; their all-reduce is not
-                timed.
             optimizer: Optimizer whose update is measured.
             watch: Called with the number of a part before its tensors are made.
 
@@ -89,7 +86,7 @@ class LayerProbe:
         self._cases: list[_Case] = []
         for number, part in enumerate(parts):
             watch(number)
-            self._cases.append(_Case(graph, part, device, reduced, optimizer, store))
+            self._cases.append(_Case(graph, part, device, optimizer, store))
         self._keys = [(case, phase) for case in self._cases for phase in case.phases]
         numbers = {part: number for number, part in enumerate(parts)}
         self._rounds = [[numbers[part] for part in row] for row in rounds_of(parts)]
@@ -160,14 +157,13 @@ class _Case:
         graph: ComputationGraph,
         part: ProbePart,
         device: ComputeDevice,
-        reduced: bool,
         optimizer: OptimizerSpec,
         store: _ParameterStore,
     ) -> None:
         self.part, self._layer = part, graph.layers[part.index]
         make: Any = {"dtype": torch.float32, "device": device.torch_device}
         outputs, gradients = _layouts(graph)
-        self._layer_part = part_layer(graph, part.index, part.space, part.part, reduced=reduced, **make)
+        self._layer_part = part_layer(graph, part.index, part.space, part.part, **make)
         self._inputs = [
             _input(graph, source, box.shape, make, outputs[source])
             for source, box in zip(self._layer.inputs, self._layer_part.inputs, strict=True)
@@ -255,7 +251,9 @@ def _input(graph: ComputationGraph, source: str, shape: Sequence[int], make: Map
     if is_data(source) and (words := words_of(graph, source)):
         return torch.randint(words, tuple(shape), device=make["device"]).to(make["dtype"])
     values = _random(shape, make, last)
-    return values.relu_() if _rectified(graph, source) else values
+    # half of the elements are zeros there: comparisons in pooling are then quicker
+    producer = None if is_data(source) else graph.layers[graph.index[source]].operation
+    return values.relu_() if getattr(producer, "activation", None) == "relu" else values
 
 
 def _random(shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor:
@@ -277,11 +275,6 @@ def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]
         for source in layer.inputs:
             gradients[source] = outputs[layer.name] if kind in _CONVOLUTIONS else kind != "linear" and outputs[source]
     return outputs, gradients
-
-
-def _rectified(graph: ComputationGraph, source: str) -> bool:
-    """Return whether half the elements of an input are zeros: comparisons in pooling are then quicker."""
-    return not is_data(source) and getattr(graph.layers[graph.index[source]].operation, "activation", None) == "relu"
 
 
 def _targets(operation: Loss, inputs: Tensor) -> Tensor:

@@ -10,14 +10,14 @@ from executor.probe.probed_cluster import cluster_content, gpu_topology, topolog
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import device_of
 from executor.supervision.diagnosis import Patience
-from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.supervision.launcher import LaunchSpec, launch, threads_of
 from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import RankRow, reporter
 from groundwork.input_files import reserved_output
 from groundwork.progress import Progress
 
 CLUSTER, PROFILE = "cluster.yaml", "profile.yaml"
-STALL_S = 120.0
+_STALL_S = 120.0
 """Silence after which a rank is taken to hang: a single kernel of a large layer on one core may take long."""
 
 
@@ -38,8 +38,6 @@ def probe(
     settings: ProbeSettings,
     *,
     out: Path,
-    hosts: RankHosts | None = None,
-    stall_s: float = STALL_S,
     progress: Progress | None = None,
 ) -> Probed:
     """Measure the parts of models' layers and the links between processes, and write both as files.
@@ -51,8 +49,6 @@ def probe(
         models: Names with parameters, as for ``load_model``.
         settings: Parts, processes and samples.
         out: Folder for ``cluster.yaml`` and ``profile.yaml``; made if missing.
-        hosts: Hosts that ranks are started on; this machine if None.
-        stall_s: Silence after which a rank is taken to hang, in seconds.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -67,28 +63,21 @@ def probe(
     with reserved_output((out / PROFILE).resolve()), reserved_output((out / CLUSTER).resolve()):
         work = portions_of(request)
         out.mkdir(parents=True, exist_ok=True)
-        return _written(_measured(request, work, hosts, stall_s, progress), out, request)
-
-
-def _measured(
-    request: ProbeRequest, work: Sequence[Portion], hosts: RankHosts | None, stall_s: float, progress: Progress | None
-) -> ProbeResult:
-    """Run the ranks, and return what they measured."""
-    with scratch_folder() as folder:
-        result: ProbeResult = launch(
-            LaunchSpec(
+        with scratch_folder() as folder:
+            ranks = LaunchSpec(
                 module="executor.probe.probe_rank",
                 job=request,
-                processes=request.settings.processes,
-                threads=request.settings.threads,
+                processes=settings.processes,
+                threads=threads,
                 folder=folder,
-                hosts=hosts,
-                patience=Patience(stall_s=stall_s),
-            ),
-            progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
-            task_name=lambda task: _part_name(work, task),
-        )
-    return result
+                patience=Patience(stall_s=_STALL_S),
+            )
+            result = launch(
+                ranks,
+                progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
+                task_name=lambda task: _part_name(work, task),
+            )
+        return _written(result, out, request)
 
 
 def _written(result: ProbeResult, out: Path, request: ProbeRequest) -> Probed:

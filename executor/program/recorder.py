@@ -65,18 +65,18 @@ class Recorder:
         """Return the finished measurements of the iteration that this thread runs; None while it is the present one."""
         return self._last if self.iteration < self._iteration else None
 
-    def start(self, task: int, mark: Mark | None = None) -> None:
-        """Record the start of a task of this iteration, now or at ``mark``."""
-        mark = self._device.mark() if mark is None else mark
+    def start(self, task: int) -> None:
+        """Record the start of a task of this iteration."""
+        mark = self._device.mark()
         with self._lock:
             if late := self._late():
                 late.start_s[task] = self._device.seconds(mark)
             else:
                 self._starts[task] = mark
 
-    def end(self, task: int, mark: Mark | None = None, *, iteration: int | None = None) -> None:
-        """Record the end of a task, now or at ``mark``; of this iteration or of another one, counted from 0."""
-        mark = self._device.mark() if mark is None else mark
+    def end(self, task: int, *, iteration: int | None = None) -> None:
+        """Record the end of a task, of this iteration or of another one, counted from 0."""
+        mark = self._device.mark()
         with self._lock:
             if iteration is None and (late := self._late()):
                 late.end_s[task] = self._device.seconds(mark)

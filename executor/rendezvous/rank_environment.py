@@ -69,15 +69,13 @@ def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
     )
 
 
-def local_environment(
-    rank: int, ranks: int, port: int, threads: int, *, address: str = LOOPBACK, local_rank: int | None = None
-) -> dict[str, str]:
+def local_environment(rank: int, ranks: int, port: int, threads: int) -> dict[str, str]:
     """Return the environment variables that make a process of this machine a rank."""
     values = {
         "RANK": rank,
         "WORLD_SIZE": ranks,
-        "LOCAL_RANK": rank if local_rank is None else local_rank,
-        "MASTER_ADDR": address,
+        "LOCAL_RANK": rank,
+        "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": port,
         "OMP_NUM_THREADS": threads,
     }

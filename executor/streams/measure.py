@@ -170,7 +170,6 @@ def measure_streams(
     schedules: Sequence[str] = MEASURED_SCHEDULES,
     options: PathOptions | None = None,
     hold_bytes: float | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> MeasuredStreams:
     """Run schedules on threads, in turns.
@@ -185,7 +184,7 @@ def measure_streams(
     program, _ = whole_program(graph, ORDERING_PROFILE)
     threads_before = torch.get_num_threads()
     try:
-        network = SubTaskNetwork(with_measured(program, {}).program, seed=seed, optimizer=OptimizerSpec())
+        network = SubTaskNetwork(with_measured(program, {}).program, optimizer=OptimizerSpec())
         setups = ScheduleSetups(program, network, cores=cores, critical=critical)
         known = setups.sub_tasks(progress)
         planned = [setups.planned(name, known, options, hold_bytes) for name in schedules]

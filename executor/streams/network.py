@@ -39,14 +39,13 @@ class SubTaskNetwork:
         seed: int = 0,
         optimizer: OptimizerSpec | None = None,
         device: torch.device | str = "cpu",
-        data: str = "generated",
         keep: bool = False,
     ) -> None:
         """Make the parameters and the parts."""
         self._keep, self._kept = keep, list[Tensor]()
         self.program, self.graph, self._seed = program, program.graph, seed
         dtype = torch_type(program.types.activation)
-        self._data: Dataset = load_data(data, self.graph, seed=seed, dtype=dtype, device=device)
+        self._data: Dataset = load_data("generated", self.graph, seed=seed, dtype=dtype, device=device)
         self.parameters: list[dict[str, Tensor]] = []
         self.parts: list[PartLayer] = []
         self._optimizers: dict[int, Optimizer] = {}
@@ -62,7 +61,7 @@ class SubTaskNetwork:
             "epilogue_gradient": self._begin,
             "activation_gradient": self._activation,
             "weight_gradient": self._weight,
-            "bias_gradient": _nothing,
+            "bias_gradient": lambda _: None,  # it is computed with that of the weights
             "update": self._update,
         }
         kinds = [KINDS.index(kind) for kind in ("activation_gradient", "weight_gradient")]
@@ -160,7 +159,3 @@ class SubTaskNetwork:
         if layer in self._optimizers:
             gradients = self.gradients[layer]
             self._optimizers[layer].step([gradients[name] for name in self.parameters[layer]])
-
-
-def _nothing(layer: int) -> None:
-    """Do nothing: the gradient of a bias is computed with that of the weights."""

@@ -123,9 +123,9 @@ def test_what_arrives_before_its_iteration_is_counted_in_it():
     np.testing.assert_array_equal(first.end_s, [3, nothing, nothing, nothing])
     np.testing.assert_array_equal(first.sent_bytes, [24, nothing, nothing, nothing])
     recorder.end(0)  # 5
-    recorder.start(1, mark=0.5)
+    recorder.start(1)  # 6
     second = recorder.finish()
-    np.testing.assert_array_equal(second.start_s, [nothing, 0.5, nothing, nothing])
+    np.testing.assert_array_equal(second.start_s, [nothing, 6, nothing, nothing])
     np.testing.assert_array_equal(second.end_s, [5, nothing, nothing, 2])
     np.testing.assert_array_equal(second.sent_bytes, [nothing] * 4)
     np.testing.assert_array_equal(recorder.finish().end_s, [nothing, nothing, 4, nothing])

@@ -218,12 +218,11 @@ def test_what_both_gradients_start_from_is_charged_to_the_first(monkeypatch):
     assert "one inputs" not in times
 
 
-@pytest.mark.parametrize("reduced", [False, True])
-def test_parameters_stay_where_they_are(reduced):
+def test_parameters_stay_where_they_are():
     """Times do not depend on how often a part was measured: no growth, no overflow."""
     graph = twins()
     parts = parts_of(graph, plans_of(graph, [named_strategy("data", graph, 2)], 2))
-    probe = LayerProbe(graph, parts, CpuDevice(), reduced=reduced)
+    probe = LayerProbe(graph, parts, CpuDevice())
     first = [{n: t.clone() for n, t in case._parameters.items()} for case in probe._cases]
     for _ in range(5):
         probe.sample()

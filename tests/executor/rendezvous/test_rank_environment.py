@@ -24,7 +24,8 @@ def test_a_local_rank_finds_its_place():
         rank=2, ranks=4, local_rank=2, address="127.0.0.1", port=29500
     )
     assert set(environment) == {*NAMES, "OMP_NUM_THREADS"}
-    assert rank_environment(local_environment(2, 4, 29500, 1, address="10.0.0.1", local_rank=0)).address == "10.0.0.1"
+    elsewhere = local_environment(2, 4, 29500, 1) | {"MASTER_ADDR": "10.0.0.1", "LOCAL_RANK": "0"}
+    assert rank_environment(elsewhere).address == "10.0.0.1"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ def secret_file(tmp_path):
 
 
 def where(address="127.0.0.1", **variables):
-    return rank_environment(local_environment(0, 2, 29500, 1, address=address) | variables)
+    return rank_environment(local_environment(0, 2, 29500, 1) | {"MASTER_ADDR": address} | variables)
 
 
 @pytest.mark.parametrize(

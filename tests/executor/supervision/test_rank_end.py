@@ -113,7 +113,7 @@ def test_ranks_of_probes_and_validations_end_at_once(tmp_path, monkeypatch):
         )
 
     settings = ProbeSettings(batch=4, processes=1, strategies=("data",), device="cpu", repetitions=1, codecs=())
-    probed = probe(["lenet5"], settings, out=tmp_path, stall_s=2 * STALL_S)
+    probed = probe(["lenet5"], settings, out=tmp_path)
     request = ValidationRequest(
         batch=4, strategies=("data",), processes=1, cluster=str(probed.cluster_file), rounds=1, turn_s=0.01
     )
