@@ -96,10 +96,12 @@ class Redistributor:
                 self._recorder.start(task)
             if step.collective == "all-to-all":
                 values = self._all_to_all(step, values, place, order.index(step.gathered))
-            elif self._exchange.native:
-                values = self._native(step, values, place)
+            elif step.collective == "all-gather":
+                values = self._all_gather(step, values, place)
+            elif step.collective == "reduce-scatter":
+                values = self._reduce_scatter(step, values, place)
             else:
-                values = self._by_messages(step, values, place)
+                values = self._all_reduce(step, values)
             for task in step.tasks:
                 self._recorder.end(task)
             self._recorder.joined(list(step.tasks), self._program.size_bytes[list(step.tasks)].tolist())
@@ -123,34 +125,33 @@ class Redistributor:
                 piece.copy_(arrived)
         return result
 
-    def _native(self, step: RankStep, values: Tensor, place: int) -> Tensor:
-        """Run a collective of the back end."""
-        group, own = self._exchange.native[step.devices], step.devices.index(self._rank)
-        if step.collective == "all-reduce":
-            result = values.clone(memory_format=torch.contiguous_format)
-            dist.all_reduce(result, group=group)
-            return result
-        if step.collective == "all-gather":
-            parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
-            dist.all_gather(parts, values.contiguous(), group=group)
-            return torch.cat(parts, place)
-        parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
-        result = torch.empty_like(parts[own])
-        dist.reduce_scatter(result, parts, group=group)
-        return result
-
-    def _by_messages(self, step: RankStep, values: Tensor, place: int) -> Tensor:
-        """Run a collective by messages between all pairs of its members."""
-        own = step.devices.index(self._rank)
-        if step.collective == "all-gather":
-            parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
+    def _all_gather(self, step: RankStep, values: Tensor, place: int) -> Tensor:
+        """Put together the parts of all members along one dimension."""
+        parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
+        if self._exchange.native:
+            dist.all_gather(parts, values.contiguous(), group=self._exchange.native[step.devices])
+        else:
+            own = step.devices.index(self._rank)
             parts[own] = values.contiguous()
             self._exchange.exchange(step.devices, step.tasks, [parts[own]] * len(parts), parts)
-            return torch.cat(parts, place)
-        if step.collective == "reduce-scatter":
-            parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
+        return torch.cat(parts, place)
+
+    def _reduce_scatter(self, step: RankStep, values: Tensor, place: int) -> Tensor:
+        """Return the sum over all members of the rank's part of one dimension."""
+        parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
+        if not self._exchange.native:
             return self._summed(step, parts)
-        flat = values.contiguous().view(-1)
+        result = torch.empty_like(parts[step.devices.index(self._rank)])
+        dist.reduce_scatter(result, parts, group=self._exchange.native[step.devices])
+        return result
+
+    def _all_reduce(self, step: RankStep, values: Tensor) -> Tensor:
+        """Return the sum over all members."""
+        if self._exchange.native:
+            result = values.clone(memory_format=torch.contiguous_format)
+            dist.all_reduce(result, group=self._exchange.native[step.devices])
+            return result
+        flat, own = values.contiguous().view(-1), step.devices.index(self._rank)
         if len(step.devices) == 2:  # as many bytes, in one exchange
             return self._summed(step, [flat, flat]).view(values.shape)
         result = torch.empty_like(flat)

@@ -93,9 +93,11 @@ def orrery_import(
             imported = imported_graph(trace, name=str(path), loss=loss or own_loss)
         file.write_text(model_text(imported.graph, heading=[*_heading(model, imported), *notes]))
     values = {**_values(imported), "notes": list(notes)}
-    if json:
-        print_json({"model": str(path), **values})
-        return
+    print_json({"model": str(path), **values}) if json else _print_import(path, values)
+
+
+def _print_import(path: Path, values: dict[str, Any]) -> None:
+    """Print sizes, then what was fused, what samples alone can be split in, and what was left out."""
     print_pairs({"model file": str(path), **{key: values[key] for key in _NUMBERS}})
     several = values["inputs"] if len(values["inputs"]) > 1 else []
     for title, rows in (
@@ -106,7 +108,7 @@ def orrery_import(
         if rows:
             print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")
             print_table(rows[:_LINES])
-    for note in notes:
+    for note in values["notes"]:
         print(note)
     for title in ("unused_parameters", "dropped_outputs"):
         if values[title]:
