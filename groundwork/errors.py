@@ -49,6 +49,12 @@ class FittingChange:
     """Fields of the plan's request, with their new values."""
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says that is not empty; without any the name of its class."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)[:200]
+
+
 def memory_in_words(memory_bytes: float, usable_bytes: float) -> str:
     """Return what memory a device has, and how much of it a plan can have."""
     has = f"the device has {memory_bytes / GIB:.2f} GiB"

@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, first_line
 from groundwork.input_files import check_input
 
 ARRAYS_MIB = 65_536
@@ -30,7 +30,7 @@ def array_input(path: Path, what: str) -> dict[str, NDArray[Any]]:
     except ConfigError:
         raise
     except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
-        raise ConfigError(f"{what} {path} is damaged, or no file of arrays: {_first_line(error)}") from None
+        raise ConfigError(f"{what} {path} is damaged, or no file of arrays: {first_line(error)}") from None
 
 
 def check_archive(archive: zipfile.ZipFile, origin: str) -> None:
@@ -61,8 +61,3 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(file)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

@@ -45,7 +45,7 @@ def replacing(target: AnyPath) -> Iterator[Path]:
         beside = folder / path.name
         beside.touch()
         yield beside
-        _sync(beside)
+        sync(beside)
         os.replace(beside, path)
     finally:  # also after an interruption
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,8 +87,8 @@ def _remove_left(folder: Path) -> None:
         os.close(lock)
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk, past the system's cache."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -23,7 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from executor.checkpoints.checkpoint_folder import begin_checkpoint, kept_checkpoints, make_valid, sync
+from executor.checkpoints.checkpoint_folder import begin_checkpoint, kept_checkpoints, make_valid
 from executor.checkpoints.checkpoint_format import (
     ABOUT,
     ELEMENT_TYPES,
@@ -36,8 +36,9 @@ from executor.checkpoints.checkpoint_format import (
 )
 from executor.rendezvous.all_ranks import of_all_ranks
 from executor.runtime.boxes import Box
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, first_line
 from groundwork.input_files import json_input
+from groundwork.whole_files import sync
 from planner.graph.computation_graph import ComputationGraph
 
 _T = TypeVar("_T")
@@ -192,7 +193,7 @@ def _agreed(work: Callable[[], _T], problem: str, advice: str = "") -> list[_T]:
     try:
         row: tuple[Any, str] = work(), ""
     except Exception as error:  # whatever it is, the other ranks must not wait for this one
-        row, cause = (None, _first_line(error)), error
+        row, cause = (None, first_line(error)), error
     rows = [row]
     if dist.is_initialized():
         rows = of_all_ranks(row)
@@ -200,10 +201,6 @@ def _agreed(work: Callable[[], _T], problem: str, advice: str = "") -> list[_T]:
         if reason:
             raise ConfigError(f"{problem}: {reason} (rank {rank}){advice}") from cause
     return [result for result, _ in rows]
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +274,7 @@ def _opened(folder: Path, identity: Mapping[str, Any]) -> _Opened:
             raise ValueError(f"{ABOUT} must say its version")
         saved = parsed(content, path) if version == VERSION else None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"checkpoint {path} is damaged: {_first_line(error)}{advice}") from error
+        raise ConfigError(f"checkpoint {path} is damaged: {first_line(error)}{advice}") from error
     if saved is None:
         writer = "a later" if version > VERSION else "an earlier"
         raise ConfigError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from executor.checkpoints.checkpoint_format import ABOUT, SavedCheckpoint, encoded
 from groundwork.errors import ConfigError
 from groundwork.input_files import input_text
+from groundwork.whole_files import sync
 
 _LATEST, _PARTIAL = "latest", ".partial"
 _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")
@@ -79,12 +80,3 @@ def _remove_others(folder: Path, kept: list[str]) -> None:
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     sync(path)
-
-
-def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, to disk, past the system's cache."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, first_line
 from groundwork.input_files import check_input
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.mapped import Mapped
@@ -38,8 +38,7 @@ def read_module_state(path: Path) -> dict[str, Tensor]:
                 raise ValueError("its entries are compressed, which torch.save does not do")
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a damaged file raises a dozen kinds
-        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ConfigError(f"init {path} must be a state_dict that torch.save wrote: {text}") from error
+        raise ConfigError(f"init {path} must be a state_dict that torch.save wrote: {first_line(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise ConfigError(f"init {path} must be a mapping of keys to tensors, got {type(state).__name__}")
     wrong = next((key for key, each in state.items() if not _is_plain(each)), None)
@@ -64,8 +63,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] = library.load_file(path)
     except Exception as error:  # a damaged header raises half a dozen kinds
-        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ConfigError(f"init {path} must be a safetensors file: {text}") from error
+        raise ConfigError(f"init {path} must be a safetensors file: {first_line(error)}") from error
     return state
 
 

@@ -74,18 +74,7 @@ def orrery_calibrate(
 
 def _print_fit(values: dict[str, Any]) -> None:
     """Print the errors on held-out rows, then what was not identified, and the file."""
-    print_table(
-        [
-            {
-                "held out": row["what"],
-                "rows": row["rows"],
-                "median error": f"{row['median']:.1%}",
-                "90 % below": f"{row['p90']:.1%}",
-                "bias": f"{row['bias']:+z.1%}",
-            }
-            for row in values["errors"]
-        ]
-    )
+    _print_errors(values["errors"], "held out")
     print_pairs(
         {
             "not identified, at their prior": ", ".join(values["at_prior"]) or "none",
@@ -126,21 +115,26 @@ def _error_rows(errors: "Mapping[str, HeldOutErrors]") -> list[dict[str, Any]]:
     ]
 
 
+def _print_errors(rows: list[dict[str, Any]], title: str) -> None:
+    """Print the errors of kinds of rows."""
+    print_table(
+        [
+            {
+                title: row["what"],
+                "rows": row["rows"],
+                "median error": f"{row['median']:.1%}",
+                "90 % below": f"{row['p90']:.1%}",
+                "bias": f"{row['bias']:+z.1%}",
+            }
+            for row in rows
+        ]
+    )
+
+
 def _print_library(values: dict[str, Any]) -> None:
     """Print the errors of a fitted library, then what was not identified, and the file."""
-    for key, title in (("errors", "held out"), ("residuals", "of the fit")):
-        print_table(
-            [
-                {
-                    title: row["what"],
-                    "rows": row["rows"],
-                    "median error": f"{row['median']:.1%}",
-                    "90 % below": f"{row['p90']:.1%}",
-                    "bias": f"{row['bias']:+z.1%}",
-                }
-                for row in values[key]
-            ]
-        )
+    _print_errors(values["errors"], "held out")
+    _print_errors(values["residuals"], "of the fit")
     ways = {1.0: "the fit", 0.5: "half of the way to the fit, which is worse on rows held out"}
     print_pairs(
         {

@@ -246,9 +246,7 @@ async def _values(request: Request) -> dict[str, Any]:
 async def _upload(request: Request) -> Response:
     """Take in a model or cluster file, once a process of its own has read it without complaint."""
     folder: WorkingFolder = request.app.state.folder
-    kind, name = request.path_params["kind"], request.path_params["name"]
-    if kind not in UPLOAD_KINDS:
-        raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
+    kind, name = _upload_name(request)
     content = await limited_body(request, _MOST_UPLOAD_BYTES, "upload")
     read = checked_model if kind == "models" else checked_cluster
 
@@ -260,12 +258,17 @@ async def _upload(request: Request) -> Response:
     return _json({"name": f"{UPLOAD}{name}", **found})
 
 
-async def _forget(request: Request) -> Response:
-    folder: WorkingFolder = request.app.state.folder
+def _upload_name(request: Request) -> tuple[str, str]:
+    """Return the kind and the name of an upload."""
     kind = request.path_params["kind"]
     if kind not in UPLOAD_KINDS:
         raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
-    await asyncio.to_thread(folder.remove, kind, request.path_params["name"], ".yaml")
+    return kind, request.path_params["name"]
+
+
+async def _forget(request: Request) -> Response:
+    folder: WorkingFolder = request.app.state.folder
+    await asyncio.to_thread(folder.remove, *_upload_name(request), ".yaml")
     return _json({})
 
 
