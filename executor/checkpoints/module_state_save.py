@@ -31,7 +31,9 @@ def save_module_state(session: Session, path: Path, *, start: str, steps: int) -
         dist.gather_object(mine, rows)
         if rows is not None:
             _join(state, graph, i, rows)
-            _count(state, graph, i, steps)
+            key = f"{norm_prefix(graph.layers[i])}num_batches_tracked"
+            if graph.layers[i].operation.statistics and "." in key:
+                state[key] = state.get(key, torch.tensor(0)) + steps
     if rank == 0:
         torch.save(state, path)
 
@@ -72,22 +74,8 @@ def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: l
     for row in rows:
         for name, box, values in row:
             each = parameters.get(name)
-            whole = _whole(state, names[name], each.module_shape if each else channels, values)
+            key, sizes = names[name], each.module_shape if each else channels
+            whole = state[key] = state[key] if key in state else torch.empty(sizes, dtype=values.dtype)
             view = whole.view(each.shape) if each else whole
             view[tuple(map(slice, box.low, box.high))] = values.to(whole.dtype)
             state.update({key: whole for other, key in layer.aliases if other == name})
-
-
-def _whole(state: dict[str, Tensor], key: str, shape: tuple[int, ...], values: Tensor) -> Tensor:
-    """Return the tensor of a key, made where there is none; of the type that it had, or that of the values."""
-    if key not in state:
-        state[key] = torch.empty(shape, dtype=values.dtype)
-    return state[key]
-
-
-def _count(state: dict[str, Tensor], graph: ComputationGraph, index: int, steps: int) -> None:
-    """Count the steps in a batch normalisation's number of batches."""
-    layer = graph.layers[index]
-    key = f"{norm_prefix(graph.layers[index])}num_batches_tracked"
-    if layer.operation.statistics and "." in key:
-        state[key] = state.get(key, torch.tensor(0)) + steps

@@ -90,7 +90,11 @@ def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     """
     names = [f"{prefix}{vertex}" for vertex in range(wiring.vertex_count)]
     batch("ip", None, [f"netns add {name}" for name in names])
-    batch("ip", None, [_cable(names, *ends) for ends in wiring.cables])
+    cables = [
+        f"link add {a.interface} netns {names[a.vertex]} type veth peer name {b.interface} netns {names[b.vertex]}"
+        for a, b in wiring.cables
+    ]
+    batch("ip", None, cables)
     ports: dict[int, list[Port]] = {vertex: [] for vertex in range(wiring.vertex_count)}
     for port in (port for ends in wiring.cables for port in ends):
         ports[port.vertex].append(port)
@@ -139,10 +143,6 @@ def _address(host: int) -> str:
 
 def _hardware_address(host: int) -> str:
     return f"02:00:00:4d:00:{host + 1:02x}"
-
-
-def _cable(names: Sequence[str], a: Port, b: Port) -> str:
-    return f"link add {a.interface} netns {names[a.vertex]} type veth peer name {b.interface} netns {names[b.vertex]}"
 
 
 def _host_lines(port: Port, count: int) -> list[str]:

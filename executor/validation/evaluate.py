@@ -40,7 +40,8 @@ def evaluated(
     # The turn's iteration whose time is nearest the median of all, from its first task.
     k = len(shown.ends_s) - len(shown.iterations_s) + int(np.abs(shown.iterations_s - median_s).argmin())
     measured = shown.iteration_timeline(program, k)
-    durations_s = _durations_s(turns)
+    every_s = np.concatenate([(turn.end_s - turn.start_s)[WARM_UP:] for turn in turns])
+    durations_s = np.median(every_s, axis=0)
     tasks = simulated[["id", "name", "kind", "layer", "device", "bytes"]].copy()
     tasks["predicted_s"], tasks["measured_s"] = simulated["end_s"] - simulated["start_s"], durations_s
     tasks["error"] = _errors(tasks["predicted_s"], tasks["measured_s"])
@@ -66,12 +67,6 @@ def evaluated(
         plain=plain,
         compressed=program.compressed.describe(),
     )
-
-
-def _durations_s(turns: Sequence[Measurement]) -> Floats:
-    """Return the median duration of every task, in seconds, shape (T,)."""
-    rows = [(turn.end_s - turn.start_s)[WARM_UP:] for turn in turns]
-    return np.asarray(np.median(np.concatenate(rows), axis=0))
 
 
 def _errors(predicted: pd.Series, measured: pd.Series) -> pd.Series:
