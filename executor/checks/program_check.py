@@ -6,8 +6,9 @@ from planner.lowering.program import Program
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 
-_RUN = ("", "float32", "float64", "bfloat16")
-"""Arithmetics that ranks compute in; empty: that of the network's elements.  Losses in float16 would need a scale."""
+_RUN = ("", "float32", "float64", "bfloat16", "float16")
+"""Arithmetics that ranks compute in; empty: that of the network's elements."""
+_HALF = ("bfloat16", "float16")
 
 
 def check_program(program: Program, ranks: int) -> None:
@@ -31,8 +32,12 @@ def check_program(program: Program, ranks: int) -> None:
         raise ConfigError(f"dtype must be one of {', '.join(filter(None, _RUN))} to be run, got {types.product!r}")
     if types.accumulation != types.activation and program.compressed.gradients:
         raise ConfigError("gradient_dtype must be dtype to run gradients that are compressed")
-    if program.compressed and types.activation == "bfloat16":
-        raise ConfigError("dtype must be float32 or float64 to run messages that are compressed, got 'bfloat16'")
+    if program.compressed and types.activation in _HALF:
+        raise ConfigError(
+            f"dtype must be float32 or float64 to run messages that are compressed, got {types.activation!r}"
+        )
+    if types.activation == "float16" and types.updated == "float16":
+        raise ConfigError("master_dtype must be float32 to run float16, whose gradients are scaled, got 'none'")
     _check_targets(graph)
     _check_reductions(program)
     micro_batching = program.micro_batching

@@ -11,6 +11,8 @@ from executor.layers.base import PartContext, PartLayer, TrainingStep
 from groundwork.errors import ConfigError
 from planner.operations.loss import Loss
 
+_FLOAT16_SCALE = 1024.0
+
 
 class LossPart(PartLayer):
     """Softmax with cross-entropy, of samples or of each of their positions, or the mean squared error, of samples.
@@ -115,15 +117,27 @@ class LossPart(PartLayer):
         """Do nothing: the gradient of a loss starts from the targets."""
 
     def activation_gradient(self) -> list[Tensor]:
-        """Return the gradient of the mean loss over the whole batch."""
-        output = self._saved["output"]
+        """Return the gradient of the mean loss over the whole batch, times ``loss_scale``."""
+        output, scale = self._saved["output"], loss_scale(self._type)
         if not self._softmax:
-            return [(output * (2 / self._elements)).to(self._type)]
-        gradient = output / self._labels
+            return [(output * (2 * scale / self._elements)).to(self._type)]
+        gradient = output * (scale / self._labels) if scale > 1 else output / self._labels
         # the gradient is (probability - 1 at the label) over the number of labels
         column, own = self._columns()
-        gradient.scatter_add_(1, column, own[:, None].to(output.dtype) * (-1 / self._labels))
+        gradient.scatter_add_(1, column, own[:, None].to(output.dtype) * (-scale / self._labels))
         return [self._placed(gradient).to(self._type)]
+
+
+def loss_scale(dtype: torch.dtype) -> float:
+    """Return the factor of all gradients in a type of activations; optimizers divide by it.
+
+    Gradients of a mean over many labels are too small for float16, which has nothing below 6e-8.  A power of two rounds
+    none of them.
+
+    Source:
+        Micikevicius et al., "Mixed Precision Training", ICLR 2018, Sec. 3.2, with one factor from first to last step.
+    """
+    return _FLOAT16_SCALE if dtype == torch.float16 else 1.0
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class Optimizer(ABC):
         parameters: The slices that the rank holds; updated in place.
         masters: Master weights of the slices, which the kernels update, and which are then copied; empty for none.
         state_type: Type of the state between steps; None: that of what the kernels update.
+        scale: Factor that gradients come with, as those of a loss that is scaled.
     """
 
     _counts_steps: ClassVar[bool] = False
@@ -34,8 +35,9 @@ class Optimizer(ABC):
         *,
         masters: Sequence[Tensor] = (),
         state_type: torch.dtype | None = None,
+        scale: float = 1.0,
     ) -> None:
-        self.spec = spec
+        self.spec, self._scale = spec, scale
         self.parameters = list(parameters)
         self._updated = list(masters) or self.parameters
         kept = {
@@ -64,6 +66,8 @@ class Optimizer(ABC):
         same = [
             g if g.stride() == p.stride() and g.dtype == p.dtype else torch.empty_like(p).copy_(g) for g, p in pairs
         ]
+        if self._scale != 1.0:
+            same = list(torch._foreach_div(same, self._scale))
         if not self._converts:
             self._update(same, *self._kept.values())
         else:
@@ -139,10 +143,11 @@ def make_optimizer(
     *,
     masters: Sequence[Tensor] = (),
     state_type: torch.dtype | None = None,
+    scale: float = 1.0,
 ) -> Optimizer:
     """Return the optimizer of these parameters, which it updates in place; the list may be empty.
 
     Arguments as of ``Optimizer``.
     """
     kind = _Sgd if spec.name == "sgd" else _Adam
-    return kind(spec, parameters, masters=masters, state_type=state_type)
+    return kind(spec, parameters, masters=masters, state_type=state_type, scale=scale)

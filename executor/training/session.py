@@ -18,6 +18,7 @@ from executor.data.dataset import Dataset
 from executor.data.load import load_data
 from executor.layers.base import PartContext, PartLayer
 from executor.layers.factory import part_layer
+from executor.layers.losses import loss_scale
 from executor.program.buckets import reductions_of
 from executor.program.messages import region_messages_of
 from executor.program.rank_parts import LayerUnit
@@ -222,8 +223,8 @@ def _parameters(
             trained = [pieces.get(name, parameters[i][name]) for name in names]
             _, copied = types.at_rest(divided=bool(pieces) and program.conditions.storage.zero > 2)
             masters = [units.piece_of(i, name, values[name]).to(updated, copy=True) for name in names if copied]
-            kept = torch_type(types.state)
-            optimizers[i] = make_optimizer(options.optimizer, trained, masters=masters, state_type=kept)
+            kept, scale = torch_type(types.state), loss_scale(torch_type(types.activation))
+            optimizers[i] = make_optimizer(options.optimizer, trained, masters=masters, state_type=kept, scale=scale)
     return parameters, optimizers
 
 

@@ -15,6 +15,7 @@ from undivided import graph_of
 from executor.checkpoints.resume import Checkpoints
 from executor.checks.program_check import check_program
 from executor.data.load import load_data
+from executor.layers.losses import loss_scale
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.parameter_init import initial_parameters
@@ -53,6 +54,9 @@ CASES = {
     "state in bfloat16": ("data", DataTypes.of("bfloat16", state="bfloat16"), 1),
     "state in bfloat16, divided": ("zero=1", DataTypes.of("float32", state="bfloat16"), 1),
     "autocast": ("data", DataTypes.of("bfloat16", parameter="float32"), 1),
+    "float16": ("data", DataTypes.of("float16"), 1),
+    "float16, gradients in float32": ("zero=1", DataTypes.of("float16", gradient="float32"), 2),
+    "float16, FSDP": ("fsdp", DataTypes.of("float16", **FSDP), 1),
 }
 """Words of storage, types and micro-batches."""
 
@@ -68,7 +72,7 @@ def network():
 
 @cache
 def lowered(words, types, micro_batches):
-    graph = network().with_element_bytes({"float32": 4, "bfloat16": 2}[types.activation])
+    graph = network().with_element_bytes({"float32": 4, "bfloat16": 2, "float16": 2}[types.activation])
     conditions = Conditions(storage=storage_of(words), types=replace(types, product=""))
     model = CostModel(graph, star(RANKS), "ring", "reduced", conditions=conditions)
     micro_batching = MicroBatching(parts=micro_batches, first=0) if micro_batches > 1 else WHOLE_BATCH
@@ -119,7 +123,7 @@ def plain_loop(words, types, micro_batches, spec):
         optimizer = torch.optim.Adam(kept, lr=spec.learning_rate, fused=True)
     else:
         optimizer = torch.optim.SGD(kept, lr=spec.learning_rate, momentum=spec.momentum, fused=True)
-    losses, share = [], BATCH // micro_batches // RANKS
+    losses, share, scale = [], BATCH // micro_batches // RANKS, 1024.0 if types.activation == "float16" else 1.0
     for step in range(STEPS):
         samples = data.inputs(step, whole_box((BATCH, 4))).to(activation)
         labels, loss, made = data.targets(step, 0, BATCH).flatten(), 0.0, []
@@ -132,11 +136,11 @@ def plain_loop(words, types, micro_batches, spec):
                 x = functional.linear(functional.linear(x, *read[2:4]).tanh(), *read[4:])
                 part = functional.cross_entropy(x.float(), labels[mine], reduction="sum") / BATCH
                 loss += part.item()
-                made[rank].append(torch.autograd.grad(part, read))
+                made[rank].append(torch.autograd.grad(part * scale, read))
         losses.append(loss)
         for number, each in enumerate(kept):
             rows = [[gradients[number] for gradients in row] for row in made]
-            each.grad = summed(rows, words, types).to(updated)
+            each.grad = summed(rows, words, types).to(updated) / scale
         optimizer.step()
         for row in optimizer.state.values():
             for name in ("exp_avg", "exp_avg_sq", "momentum_buffer"):
@@ -203,18 +207,43 @@ def test_a_run_is_what_plain_pytorch_computes(ranks, case, spec):
 def test_types_change_what_is_computed():
     """Else the cases above would not tell them apart."""
     found = {case: plain_loop(words, types, parts, ADAM) for case, (words, types, parts) in CASES.items()}
-    different = ("master weights", "pure", "gradients in float32", "state in bfloat16", "messages in bfloat16")
+    different = (
+        "master weights",
+        "pure",
+        "gradients in float32",
+        "state in bfloat16",
+        "messages in bfloat16",
+        "float16",
+    )
     ends = [torch.cat([each.float().flatten() for each in found[case][1]]) for case in different]
     for first in range(len(ends)):
         for second in range(first):
             assert not torch.equal(ends[first], ends[second]), (different[first], different[second])
 
 
-@pytest.mark.parametrize("dtype", ["tf32", "float16", "float8"])
+def test_the_scale_keeps_what_float16_would_lose():
+    """Gradients of a mean over a million labels: without the scale they are zero, with it as in float32."""
+    rows = torch.zeros(2, 4)
+    exact = (rows.softmax(1) - functional.one_hot(torch.tensor([0, 1]), 4)) / 2**24
+    assert (exact.half() == 0).any()
+    scaled = (exact * loss_scale(torch.float16)).half().float() / loss_scale(torch.float16)
+    torch.testing.assert_close(scaled, exact, rtol=1e-3, atol=0.0)
+    assert loss_scale(torch.bfloat16) == loss_scale(torch.float64) == 1.0
+
+
+def test_float16_alone_is_not_run():
+    program = lowered("data", DataTypes.of("float16", master="none"), 1)
+    with pytest.raises(ConfigError, match="master_dtype must be float32 to run float16, whose gradients are scaled"):
+        check_program(program, RANKS)
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "float8"])
 def test_other_arithmetic_is_not_run(dtype):
     program = lowered("data", PURE, 1)
     named = replace(program, conditions=replace(program.conditions, types=DataTypes.of(dtype)))
-    with pytest.raises(ConfigError, match=f"dtype must be one of float32, float64, bfloat16 to be run, got '{dtype}'"):
+    with pytest.raises(
+        ConfigError, match=f"dtype must be one of float32, float64, bfloat16, float16 to be run, got '{dtype}'"
+    ):
         check_program(named, RANKS)
 
 
