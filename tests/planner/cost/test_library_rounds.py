@@ -1,6 +1,7 @@
 """Collectives of a communication library: closed forms, the replay, and measurements that nothing was fitted to."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel
 from planner.cost.library_choice import library_families
-from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s
+from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_rounds
 from planner.layouts.configurations import Configuration, space_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
@@ -22,7 +23,7 @@ from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from planner.strategies.named_strategies import named_strategy, spaces_of
-from planner.topology.network_routes import routes_of_cluster
+from planner.topology.network_routes import first_alike, routes_of_cluster
 
 SIZES = 2.0 ** np.arange(8, 31, 2)
 MIB = 2**20
@@ -46,6 +47,42 @@ def test_time_grows_with_size_and_is_no_shorter_than_the_links_allow(spec, colle
         links = np.unique(network.routes(np.zeros(devices - 1, dtype=int), np.arange(1, devices))[1])
         fastest = (1 / network.seconds_per_byte[links]).sum() * devices
         assert (seconds > SIZES / devices / fastest).all()
+
+
+def with_slow_link(cluster, begin):
+    """The cluster with one slower link, of those whose names begin so."""
+    slow = next(i for i, link in enumerate(cluster.links) if link.name.startswith(begin))
+    links = [
+        replace(each, bandwidth_bytes_per_s=each.bandwidth_bytes_per_s / 3) if i == slow else each
+        for i, each in enumerate(cluster.links)
+    ]
+    return cluster.with_links(links)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("spec", ["dgx-h100:nodes=6", "dgx-a100:nodes=5", "polaris:nodes=6"])
+def test_like_groups_have_the_rounds_that_each_would_have_alone(spec, slow):
+    """Random groups on a few machines, of which one may have a slow link: each beside its own rounds, to the bit."""
+    cluster = load_cluster(spec)
+    cluster = with_slow_link(cluster, "node2") if slow else cluster
+    network, draws = routes_of_cluster(cluster), np.random.default_rng(0)
+    size, shared = network.node_size, 0
+    for count in (2, 4, 8):
+        local = np.sort(draws.choice(size, min(count // 2, size), replace=False))
+        nodes = [draws.choice(network.device_count // size, 2, replace=False) for _ in range(12)]
+        groups = np.array([np.concatenate([first * size + local, other * size + local]) for first, other in nodes])
+        firsts = np.array(first_alike(network, groups))
+        shared += len(groups) - len(set(firsts.tolist()))
+        schemes = [scheme for family in library_families(network, groups.ravel()) for scheme in family]
+        for first, scheme in product(set(firsts.tolist()), schemes):
+            alike = groups[firsts == first]
+            for group, (step,) in zip(alike, library_rounds(network, scheme, alike), strict=True):
+                (own,) = library_collective(network, scheme, "all-reduce", tuple(group.tolist()))
+                assert step.traffic.latency_s == own.traffic.latency_s
+                assert step.traffic.copied_s_per_byte == own.traffic.copied_s_per_byte
+                for column in ("source", "target", "sent", "taken"):
+                    np.testing.assert_array_equal(getattr(step.traffic, column), getattr(own.traffic, column))
+    assert shared >= 12
 
 
 def test_an_all_reduce_is_one_of_the_sums_by_hand():
