@@ -87,6 +87,7 @@ def assumed_library(generation: Generation, *, switched: bool) -> dict[str, Any]
             measured over them.
     """
     section = dict(_library(generation.kin))
+    section.pop("amd_hosts", None)  # GPUs do not say who made the processors
     if not switched:
         section.pop("in_switch", None)
         section.pop("near_share", None)
