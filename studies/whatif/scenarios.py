@@ -1,12 +1,13 @@
 """Scenarios of a changed cluster: strategies today, and with other links, slower devices, or failures."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
-from groundwork.errors import ConfigError, OrreryError
+from groundwork.errors import ConfigError, OrreryError, UnreachableError
 from groundwork.progress import Progress, keeping
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -194,6 +195,9 @@ def whatif(
     question = _Question(
         model=model, batch=batch, strategies=tuple(strategies), options=options, today=load_cluster(cluster)
     )
+    for scenario in scenarios:  # a wrong change is said before anything is computed
+        with suppress(UnreachableError):
+            load_cluster(scenario.spec(cluster))
     first: dict[str, _Planned] = {}
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
 

@@ -5,6 +5,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
+from studies.whatif import scenarios
 from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
 CLUSTER = "p100-4x4:nodes=2"
@@ -134,7 +135,9 @@ def test_sensitivities_are_those_of_today(found):
         ("node.7.failed=1", "node must be in 0 .. 1"),
     ],
 )
-def test_a_bad_change_is_an_error_and_no_row(change, rule):
+def test_a_bad_change_is_an_error_and_no_row(change, rule, monkeypatch):
+    """It is said before any plan is made."""
+    monkeypatch.setattr(scenarios, "simulated_plan", None)
     with pytest.raises(ConfigError, match=rule):
         ask(Scenario(name="bad", changes=(change,)))
     with pytest.raises(ConfigError, match="at least one"):
