@@ -137,7 +137,7 @@ def test_one_process_reads_what_several_wrote_and_replicas_are_written_once(tmp_
     assert 8000 < written < 16000
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_any_box_of_one_whole_is_read(tmp_path_factory, data):
     sizes = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))

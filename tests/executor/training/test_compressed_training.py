@@ -93,7 +93,9 @@ def check_bytes(program, measured):
         np.testing.assert_array_equal(sent[moved], program.size_bytes[moved])
 
 
-@pytest.mark.parametrize(("kind", "gradient_sync"), list(zip(GRADIENT_TYPES, cycle(DECOMPRESSING_SYNCS), strict=False)))
+@pytest.mark.parametrize(
+    ("kind", "gradient_sync"), list(zip(GRADIENT_TYPES[::2], cycle(DECOMPRESSING_SYNCS), strict=False))
+)
 def test_sent_bytes_are_the_programs(ranks, kind, gradient_sync):
     graph = inception_module()
     program = lowered(
@@ -233,8 +235,7 @@ def emulated_run(graph, text, gradient_sync, chosen, count):
     return losses, parameters
 
 
-@pytest.mark.parametrize("gradient_sync", DECOMPRESSING_SYNCS)
-@pytest.mark.parametrize("text", ["dynamic-tree", "one-bit"])
+@pytest.mark.parametrize(("text", "gradient_sync"), list(zip(cycle(["one-bit", "dynamic-tree"]), DECOMPRESSING_SYNCS)))
 def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, gradient_sync):
     graph = perceptron(element_bytes=8)
     model = CostModel(graph, star(MOST_RANKS), gradient_sync)
@@ -248,7 +249,7 @@ def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, gradie
         np.testing.assert_allclose(found[key], value, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("text", ["dynamic-tree", "linear", "one-bit"])
+@pytest.mark.parametrize("text", ["dynamic-tree", "one-bit"])
 def test_the_loss_falls(ranks, text):
     graph = perceptron()
     model = CostModel(graph, star(MOST_RANKS), "ps-spread")
@@ -259,8 +260,10 @@ def test_the_loss_falls(ranks, text):
     assert losses[-1] < 0.6 * losses[0]
 
 
-@pytest.mark.parametrize("gradient_sync", ["ring", "tree", "double-tree", "halving"])
-@pytest.mark.parametrize(("text", "digits"), [("float16", 11), ("bfloat16", 8)])
+@pytest.mark.parametrize(
+    ("text", "digits", "gradient_sync"),
+    [("float16", 11, "ring"), ("bfloat16", 8, "tree"), ("float16", 11, "double-tree"), ("bfloat16", 8, "halving")],
+)
 def test_plain_floats_are_summed_on_the_way(ranks, text, digits, gradient_sync):
     """Within the roundings of as many sums; the same everywhere."""
     graph = perceptron(element_bytes=8)

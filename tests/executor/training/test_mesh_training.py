@@ -72,7 +72,6 @@ def test_what_is_gathered_again(ranks, expected):
     """Inputs of columns, of attention and in stages; beside segments that are computed again."""
     programs = {}
     for name, words in (
-        ("tensor=2,sequence", "gathers"),
         ("tensor=4,sequence", "segments,gathers"),
         ("context=2,tensor=2,sequence", "gathers"),
         ("context=2,tensor=2,sequence", "selective,gathers"),
@@ -141,6 +140,6 @@ def test_messages_of_runs_without_arithmetic(ranks):
 
 def test_random_splits(ranks, expected):
     """Any axes may split any indices: parts are repeated, partial sums added, and each gradient counted once."""
-    strategies = [random_mesh_strategy(graph(), np.random.default_rng(seed)) for seed in range(6)]
+    strategies = [random_mesh_strategy(graph(), np.random.default_rng(seed)) for seed in range(4)]
     programs = {f"seed {seed}": program_of(model(), strategy) for seed, strategy in enumerate(strategies)}
     check_equal(ranks, expected, programs)

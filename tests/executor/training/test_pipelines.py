@@ -62,16 +62,19 @@ def lowered(graph, count, asked):
 check = partial(trained_to, reduced=False, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize(
-    ("schedule", "count", "stages"),
+    ("name", "schedule", "count", "stages"),
     [
-        ("gpipe", 4, 4),
-        ("1f1b", 2, 2),
-        ("1f1b", 4, 4),
-        ("interleaved", 2, 4),
-        ("interleaved", 3, 6),
-        ("zero-bubble", 4, 4),
+        (name, *case)
+        for case, names in {
+            ("gpipe", 4, 4): list(GRAPHS)[:1],
+            ("1f1b", 2, 2): list(GRAPHS)[1:2],
+            ("1f1b", 4, 4): list(GRAPHS)[2:],
+            ("interleaved", 2, 4): list(GRAPHS)[:2],
+            ("interleaved", 3, 6): list(GRAPHS)[2:],
+            ("zero-bubble", 4, 4): list(GRAPHS)[::2],
+        }.items()
+        for name in names
     ],
 )
 def test_a_pipeline_is_the_undivided_network(ranks, name, schedule, count, stages):

@@ -108,7 +108,7 @@ def check(ranks, graph, program, chosen, *, rtol=1e-12):
     return measured
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4]),
@@ -148,7 +148,7 @@ def test_every_kind_splits_with_every_other_dimension(ranks):
         check(ranks, graph, program, options(seed=2))
 
 
-MODELS = [("lenet5", 8, 4), ("alexnet-cifar", 4, 2), ("vgg11-cifar", 4, 4), ("resnet-cifar", 4, 4)]
+MODELS = [("alexnet-cifar", 4, 2), ("resnet-cifar", 4, 4)]
 
 
 @pytest.mark.parametrize(("name", "batch", "count"), MODELS)
@@ -211,7 +211,7 @@ def test_sums_are_repeated_in_recomputations(ranks):
     check(ranks, graph, program, options(seed=6))
 
 
-@pytest.mark.parametrize("text", ["pipeline=2,channel=2", "data=2,channel=2", "tensor=2", "tensor=4"])
+@pytest.mark.parametrize("text", ["pipeline=2,channel=2", "data=2,channel=2", "tensor=4"])
 def test_words(ranks, text):
     """Stages of a pipeline split their sums as layers of the whole batch do, and so do rows of tensor parallelism."""
     graph = wide(line())

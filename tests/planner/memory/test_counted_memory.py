@@ -30,7 +30,6 @@ ranks = pool_of(RANKS)
 SMALL = "layers=1,hidden=128,heads=4,ffn=256"
 CASES = [
     ("lenet5", "data", 16, Recompute(), OptimizerSpec(momentum=0.0)),
-    ("lenet5", "data", 64, Recompute(), OptimizerSpec(momentum=0.0)),
     ("alexnet-cifar", "spatial", 32, Recompute(), OptimizerSpec(name="adam")),
     ("resnet-cifar:depth=8", "model", 32, Recompute(), OptimizerSpec()),
     ("resnet-cifar:depth=8", "spatial", 32, Recompute(("layer1.0.add", "layer2.0.add")), OptimizerSpec()),
@@ -72,8 +71,7 @@ def test_the_prediction_is_within_three_percent(ranks, model, name, batch, recom
         assert found["optimizer_state"] == states * found["parameters"]
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-@pytest.mark.parametrize("strategy", ["data=2,zero=2", "data=2,fsdp"])
+@pytest.mark.parametrize(("strategy", "micro_batches"), [("data=2,fsdp", 1), ("data=2,zero=2", 2)])
 def test_the_prediction_of_divided_storage(ranks, strategy, micro_batches):
     """A unit's parameters and gradients are whole for a while; the table's gradients meet in each micro-batch."""
     graph = load_model("gpt2:layers=2,hidden=128,heads=4,words=500,sequence=64", batch=4)
@@ -103,7 +101,7 @@ def plain_peak(name):
     return meter.stop().peak_bytes + sum(each.nbytes for each in before)
 
 
-@pytest.mark.parametrize("name", ["gpt2-tiny", "bert-tiny", "llama-tiny", "vit-tiny", "convnext-t"])
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "convnext-t"])
 def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
     """One rank, which holds the whole network, takes at most 3 % more than PyTorch itself; the prediction says how much
     to 3 %."""
@@ -258,13 +256,11 @@ def least_peaks(ranks, program, given, predicted):
     ("name", "strategy"),
     [
         ("gpt2-tiny", "data"),
-        ("llama-tiny", "data"),
         ("mobilenet-v2", "data"),
         ("windows", "data"),
         ("gpt2-published", "model"),
         ("llama-tiny", "model"),
         ("vit-tiny", "model"),
-        ("bert-tiny", "model"),
     ],
 )
 def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
@@ -273,7 +269,7 @@ def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
     assert predicted == pytest.approx(least_peaks(ranks, program, given, predicted), rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["mobilenet-v2", "resnet-18", "convnext-t"])
+@pytest.mark.parametrize("name", ["mobilenet-v2", "convnext-t"])
 def test_the_prediction_of_imported_networks_split_by_positions(ranks, name):
     """Gradients of padded regions are views, and few samples leave what the library takes of its own in sight."""
     check_positions(ranks, imported(name))
