@@ -84,7 +84,7 @@ def run(hosts, folder, port, *, secrets, interface, torchrun=False):
         while not all(one.done() for one in told):
             for rank, process in enumerate(processes):
                 listened[rank] |= listened_at(process.pid, own=False)
-            time.sleep(0.1)  # sockets are open for seconds
+            time.sleep(0.25)  # sockets are open for seconds
     return {
         "codes": [process.returncode for process in processes],
         "lines": [[line for line in one.result()[1].splitlines() if line.startswith("orrery: ")] for one in told],

@@ -1,6 +1,7 @@
 """An interrupt keeps, writes and shows what is finished, as the whole answer has it."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -23,7 +24,7 @@ CASES = {
         "comparison.json",
     ),
     "whatif": (
-        "whatif lenet5 --cluster p100-4x4:nodes=1 --batch 64 --strategies data,owt",
+        "whatif lenet5 --cluster p100-4x4:nodes=1 --batch 64 --strategies data",
         scenarios,
         "_under",
         "whatif.json",
@@ -108,6 +109,11 @@ def test_what_is_finished_is_kept_and_shown(tmp_path, monkeypatch, capsys, name,
         assert kept["headline"].startswith(f"Interrupted after {len(rows)} points, of which ")
 
 
+def alone(simulate, *given, processes):
+    """Without the start of other processes."""
+    yield from simulate(*given, processes=1)
+
+
 def test_rows_of_the_oracle_that_were_not_simulated_keep_their_closed_forms(tmp_path, monkeypatch, capsys):
     """A number of devices has a simulated winner only where all of its rows are simulated."""
     monkeypatch.chdir(tmp_path)
@@ -122,6 +128,7 @@ def test_rows_of_the_oracle_that_were_not_simulated_keep_their_closed_forms(tmp_
             yield number, result
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(projection, "simulate_cases", partial(alone, simulate))
     assert run_app(app, words) == 0
     whole = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(projection, "simulate_cases", some)

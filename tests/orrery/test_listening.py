@@ -35,7 +35,6 @@ strategies: [data, model]
 SMALL = ["lenet5", "--batch", "8", "--processes", "2", "--strategies", "data", "--device", "cpu"]
 COMMANDS = {
     "run": ["run", "plan.json", "--steps", "40", "--device", "cpu"],
-    "probe": ["probe", *SMALL, "--repetitions", "1", "--codecs", "float16", "--out", "probed"],
     "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "1"],
     "sweep": ["sweep", "sweep.yaml", "--store", "processes.sqlite", "--processes", "2"],
     "dask": ["sweep", "sweep.yaml", "--store", "dask.sqlite", "--dask", "local:2"],

@@ -77,7 +77,7 @@ def environment_beside_a_user(wheel, tmp_path_factory):
         (
             ".",
             [
-                "plan lenet5 --cluster lab-4:nodes=2 --batch 8 --strategy data --out plan.json",
+                "plan lenet5 --cluster lab-4:nodes=1 --batch 8 --strategy data --out plan.json",
                 "run plan.json --steps 1",
                 "import net:made --input 3x4 --out net.yaml",
             ],

@@ -78,7 +78,7 @@ def check(answer, folder):
     return losses
 
 
-@pytest.mark.parametrize("model", ["lenet5", "gpt2:layers=2,hidden=64,words=53,sequence=8"])
+@pytest.mark.parametrize("model", ["gpt2:layers=2,hidden=64,words=53,sequence=8"])
 def test_replicas_that_divide_what_they_hold_train_alike(model, tmp_path, capsys):
     """The same losses as of whole replicas; gathers and sums are measured, and joined with those that are simulated."""
     losses = {}

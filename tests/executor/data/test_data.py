@@ -1,7 +1,6 @@
 """Data sets: the same mini-batch whatever the split, epoch by epoch, and what is refused."""
 
 import re
-import subprocess
 import sys
 from itertools import pairwise, product
 
@@ -14,6 +13,7 @@ from executor.data.load import load_data
 from executor.runtime.boxes import Box, whole_box
 from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 
 SAMPLE = (3, 6, 5)
 BATCH = 4
@@ -268,11 +268,7 @@ def test_other_specifications_and_models_without_a_loss_are_refused():
     refused("the last layer of open must be a loss to be trained, got linear", "generated", net.build())
 
 
-def test_without_pillow_the_error_names_the_extra(tmp_path):
-    code = (
-        "import sys; sys.modules['PIL'] = None\n"
-        "import torch; from executor.data.load import load_data; from planner.models.registry import load_model\n"
-        f"load_data({str(tmp_path)!r}, load_model('lenet5', batch=1), seed=0, dtype=torch.float32, device='cpu')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "orrery-training[images]" in done.stderr.splitlines()[-1]
+def test_without_pillow_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ConfigError, match=r"orrery-training\[images\]"):
+        load_data(str(tmp_path), load_model("lenet5", batch=1), seed=0, dtype=torch.float32, device="cpu")

@@ -185,7 +185,6 @@ def test_a_command_inside_gives_its_code_and_leaves_nothing(tmp_path):
     ("whom", "how"),
     [
         ("supervisor", signal.SIGKILL),
-        ("supervisor", signal.SIGTERM),
         ("command", signal.SIGKILL),
         ("everybody", signal.SIGINT),  # as Ctrl-C does
     ],
@@ -233,7 +232,6 @@ time.sleep(60)
     ("whom", "how"),
     [
         ("supervisor", signal.SIGTERM),
-        ("everybody", signal.SIGTERM),
         ("everybody", signal.SIGINT),
         ("everybody", signal.SIGHUP),
     ],
@@ -344,16 +342,12 @@ FLOWS = {
 @in_lab
 @pytest.mark.timeout(120)
 def test_times_are_those_of_the_engine():
-    """Each flow within 5 %, of the ring its end; a machine busy with other things has three tries, then no say."""
+    """Each flow within 5 %, of the ring its end; a machine busy with other things has no say."""
     predictions = [predicted_s(messages, LAB) for messages in FLOWS.values()]
-    for _ in range(3):
-        measured = measured_s(FLOWS.values(), LAB, 3)
-        errors = [error_of(*case) for case in zip(predictions, measured, FLOWS.values(), strict=True)]
-        worst = max(np.abs(error).max() for error in errors)
-        busy = os.getloadavg()[0] > os.cpu_count()
-        if worst <= 0.05 or not busy:
-            break
-    if worst > 0.05 and busy:
+    measured = measured_s(FLOWS.values(), LAB, 3)
+    errors = [error_of(*case) for case in zip(predictions, measured, FLOWS.values(), strict=True)]
+    worst = max(np.abs(error).max() for error in errors)
+    if worst > 0.05 and os.getloadavg()[0] > os.cpu_count():
         pytest.skip(f"the machine is too busy for times: load average {os.getloadavg()[0]:.1f}, errors {errors}")
     assert worst <= 0.05, dict(zip(FLOWS, errors, strict=True))
 

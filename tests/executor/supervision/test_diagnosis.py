@@ -102,7 +102,7 @@ def test_a_computing_rank_whose_stop_is_heard_of_late_is_said_to_be_stopped(boar
     assert 22 <= now_s <= 24
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 def test_the_end_of_a_chain_of_waiting_ranks_is_blamed(tmp_path_factory, generator: random.Random, ranks):
     """Every rank waits, along a random tree, for one whose own wait has no known end."""

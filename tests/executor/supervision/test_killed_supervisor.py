@@ -82,7 +82,6 @@ def board_of(memory):
 
 
 MOMENTS = {
-    "first rank": lambda folder, memory: len(at_work_in(folder)) > 1,
     "imports": lambda folder, memory: len(at_work_in(folder)) > 2,
     "steps": lambda folder, memory: (board := board_of(memory)) and min(row.step for row in board.rows()) >= 1,
 }

@@ -243,8 +243,8 @@ def test_the_lab_is_predicted(tmp_path):
         errors = [row["error"] for row in values["strategies"]]
         if values["order_right"] and max(map(abs, errors)) < 0.35:
             return
-    if os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)):
-        pytest.skip(f"the machine is busy: load {os.getloadavg()[0]:.1f}, errors {errors}")
+        if os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)):
+            pytest.skip(f"the machine is busy: load {os.getloadavg()[0]:.1f}, errors {errors}")
     pytest.fail(f"errors {errors}, order right: {values['order_right']}")
 
 
