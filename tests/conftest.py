@@ -43,7 +43,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.  As every run has the
 # same examples, more of them would find something once at most; ``make fuzz`` looks for new ones.
-settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("orrery")
 
 # Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.

@@ -44,7 +44,7 @@ SCENARIO = {"version": 1, "name": "x", "searched": True, "subject": SUBJECT, "nu
 
 
 @given(SPOILED | VALUES)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_subjects_name_the_catalogue_or_uploads(values):
     refusals = []
     try:
@@ -61,7 +61,7 @@ def test_subjects_name_the_catalogue_or_uploads(values):
 
 
 @given(st.dictionaries(st.sampled_from(sorted(SCENARIO)), VALUES, min_size=1).map(lambda changes: SCENARIO | changes))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_spoiled_scenarios_are_listed_with_the_reason(tmp_path_factory, values):
     folder = WorkingFolder(tmp_path_factory.getbasetemp() / "fuzzed")
     (folder.path / "scenarios" / "spoiled.json").write_text(json.dumps(values))

@@ -59,7 +59,7 @@ def oracle(devices, switches, links, source):
     return nx.single_source_dijkstra_path_length(graph, source)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random_graphs())
 def test_routes_are_shortest_paths_and_unreachable_pairs_are_refused(parts):
     """Cost and length equal networkx's; a graph is refused exactly when networkx misses a pair."""

@@ -39,7 +39,7 @@ def convolution(window, rows, columns, depth, samples=1.0):
 size = st.integers(1, 3000).map(lambda x: 2.0 * x)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(FITTED),
     phase=st.sampled_from(PROFILE_PHASES[:3]),
@@ -72,7 +72,7 @@ def test_kernels_that_grow_faster_than_their_size_are_followed_a_little():
     assert found_s[2] / (2 * sizes[2].prod()) > 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     name=st.sampled_from(FITTED),
     phase=st.sampled_from(PROFILE_PHASES[:3]),
@@ -126,7 +126,7 @@ def test_the_price_of_a_measured_product_is_near_its_time():
     assert corrected_s / plain_s == pytest.approx(np.exp(0.1), rel=0.05)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(rows=st.integers(1, 5000))
 def test_channels_are_padded_to_tiles(rows):
     whole, half = padded_rows(np.array([float(rows), rows / 2]))

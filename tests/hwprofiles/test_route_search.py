@@ -73,7 +73,7 @@ def networks_of_parts(draw):
     return devices, np.array(part + [-1] * outside, dtype=np.int64), arcs
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(networks_of_parts())
 def test_routes_of_parts_that_are_alike_are_those_of_the_whole_network(network):
     """What is searched once for all parts is, link by link, what a search of the whole network finds for each pair."""

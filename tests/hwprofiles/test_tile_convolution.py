@@ -59,7 +59,7 @@ def counted_s(profile, phase, samples, into, out, side):
     return min(found)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(TENSOR),
     phase=st.sampled_from(PHASES),
@@ -76,7 +76,7 @@ def test_the_arithmetic_is_that_of_the_best_tile(name, phase, samples, into, out
     assert profile.time_s(kernels, phase=phase) >= kernels.flop / profile.peak_flop_per_s
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(TENSOR),
     phase=st.sampled_from(PHASES),

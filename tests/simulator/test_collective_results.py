@@ -117,7 +117,7 @@ def needs_by_brute_force(rounds, count):
 
 
 @pytest.mark.parametrize("scheme", ALL_REDUCES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.integers(2, 13))
 def test_messages_wait_for_exactly_what_they_carry(scheme, count):
     rounds = group_of(scheme, count)

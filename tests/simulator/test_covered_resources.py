@@ -46,7 +46,7 @@ def may_cover(graph, q, r):
     return bool(graph.exclusive[q] or (tighter and not graph.exclusive[r]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graph=st.one_of(task_graphs(), routed_graphs()))
 def test_every_covered_resource_has_one_that_stays(graph):
     covered = covered_resources(*(getattr(graph, name) for name in COLUMNS))
@@ -56,7 +56,7 @@ def test_every_covered_resource_has_one_that_stays(graph):
         assert covered[r] == any(not covered[q] for q in others)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graph=st.one_of(task_graphs(), routed_graphs()))
 def test_schedules_are_the_same_with_all_resources(graph):
     fast, known = simulate(graph, engine="compiled"), initial.covered_resources

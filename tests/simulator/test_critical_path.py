@@ -57,7 +57,7 @@ def test_a_wait_is_at_the_fullest_resource_not_at_that_which_others_use_most():
     assert makespan_s(4.5, 12.0) == pytest.approx(makespan_s(4.5, 6.0))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=task_graphs())
 def test_steps_add_up_to_the_makespan(graph):
     schedule = simulate(graph)

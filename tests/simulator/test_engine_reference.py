@@ -34,7 +34,7 @@ def decimal_graphs(draw):
     return task_graph(capacity, tasks, exclusive=draw(st.sets(st.integers(0, max(resources - 1, 0)), max_size=2)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(graph=decimal_graphs())
 def test_engines_agree_with_the_reference(graph):
     """To 1e-9 on every time of every task."""

@@ -104,7 +104,7 @@ def test_hand_worked_case(case, engine):
     assert np.stack([schedule.start_s, schedule.end_s], axis=1) == pytest.approx(np.array(expected, float), rel=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=task_graphs())
 def test_engines_agree_on_every_task(graph):
     clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")
@@ -113,7 +113,7 @@ def test_engines_agree_on_every_task(graph):
         np.testing.assert_allclose(getattr(fast, name), getattr(clear, name), rtol=1e-9, atol=0, err_msg=name)
 
 
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(graph=task_graphs(max_tasks=90, max_resources=20, priorities=False, exclusive=False))
 def test_engines_agree_where_many_share(graph):
     """Large enough that the compiled engine solves parts and stops short of the rest."""
@@ -143,7 +143,7 @@ def test_engines_agree_where_many_wait_for_ports(seed):
         np.testing.assert_allclose(getattr(fast, name), getattr(clear, name), rtol=1e-9, atol=0, err_msg=name)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=task_graphs())
 def test_schedules_obey_the_laws(graph):
     """Order, exclusiveness, no task faster than alone, no resource beyond its capacity, both lower bounds."""
@@ -168,7 +168,7 @@ def test_schedules_obey_the_laws(graph):
     assert schedule.makespan_s >= busiest_resource(graph)[1] - slack_s
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=task_graphs())
 def test_two_runs_are_the_same_to_the_last_bit(graph):
     """Of the compiled engine also one in plain Python, as small graphs get before numba is loaded."""

@@ -57,7 +57,7 @@ def replayed(path, engine="auto"):
     return simulate(source.graph, engine=engine, task_name=source.task_name)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(graph=task_graphs())
 def test_files_replay_as_what_was_written(graph, tmp_path_factory):
     """Both forms, on both engines: the same times to the last bit."""
@@ -72,7 +72,7 @@ def test_files_replay_as_what_was_written(graph, tmp_path_factory):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FORMS)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(graph=task_graphs(max_tasks=12), data=st.data())
 def test_ids_may_be_any_numbers_in_any_order(graph, data, tmp_path_factory):
     """Tasks listed in another order under other rising ids: each keeps its times, in the order of the file."""

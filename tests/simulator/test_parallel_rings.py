@@ -16,7 +16,7 @@ def ring_sets(draw):
     return np.array(orders), np.random.default_rng(draw(st.integers(0, 2**32)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ring_sets())
 def test_all_reduce_leaves_the_sum_everywhere(case):
     orders, rng = case
@@ -27,7 +27,7 @@ def test_all_reduce_leaves_the_sum_everywhere(case):
     assert (np.bincount(step.source) == len(orders)).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ring_sets())
 def test_halves_of_the_all_reduce(case):
     """Reduce-scatter leaves the sum of a chunk at its place in the ring, from where all-gather gives it to all."""

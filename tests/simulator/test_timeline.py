@@ -34,7 +34,7 @@ def test_use_adds_up_to_what_was_moved(graph, bins):
     assert moved == pytest.approx(asked, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=task_graphs(), window=st.tuples(st.floats(0, 5), st.floats(0.1, 5)))
 def test_use_in_a_window_is_that_of_finer_bins(graph, window):
     schedule = simulate(graph)

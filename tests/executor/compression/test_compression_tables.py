@@ -93,7 +93,7 @@ def test_mantissa_and_static_tree_give_the_worked_examples_of_section_3_1():
 @pytest.mark.parametrize(
     "spec", ["dynamic-tree", "dynamic-tree:top=0.8", "static-tree:offset=37", "linear", "mantissa"]
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_cutoffs_find_the_nearest_value_and_half_way_goes_down(spec, data):
     table = values_of(compression(spec))

@@ -184,7 +184,7 @@ def windows(draw, rank):
     return tuple(tuple(draw(st.integers(1, most)) for _ in range(rank)) for most in (4, 3))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.data())
 def test_convolution(data):
     draw = data.draw
@@ -214,7 +214,7 @@ def test_convolution(data):
         check(graph, degrees_of(draw, layer), numbers(sizes, 0), weights_first=draw(st.booleans()))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.data())
 def test_pooling(data):
     draw = data.draw
@@ -231,7 +231,7 @@ def test_pooling(data):
     check(graph, degrees_of(draw, graph.layers[0]), values)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data())
 def test_layers_without_windows(data):
     """Pooling over all positions, batch and local response normalisation, linear layers."""

@@ -66,7 +66,7 @@ def test_the_share_inside_is_what_windows_of_ones_hold(data):
 
 
 @pytest.mark.parametrize("form", [GradientForm.WINDOWS, GradientForm.POSITIONS])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_scratch_is_what_products_allocate(form, data):
     """By the allocator's own reports; several samples and channels, so that orders differ."""

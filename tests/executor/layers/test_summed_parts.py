@@ -81,7 +81,7 @@ def cut_box(product, low, high):
     return Box((0, low, *(0 for _ in sizes[2:])), tuple(sizes))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(layers(), st.integers(0, 2**32))
 def test_parts_complete_the_undivided_layer(question, seed):
     """Forward, both gradients and the running statistics, whatever else is split."""

@@ -27,7 +27,7 @@ def transfers_of(program):
     return np.flatnonzero(program.kind == KINDS.index("transfer")).tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
     messages = region_messages_of(program, join_bytes=join_bytes)
@@ -41,7 +41,7 @@ def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
         assert message.elements * program.graph.element_bytes == program.size_bytes[list(message.tasks)].sum()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join_bytes):
     rows = {}
@@ -57,7 +57,7 @@ def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join
             assert size + first > join_bytes  # else the second message's first region would have gone with the first
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(program=programs())
 def test_a_phase_lies_between_what_a_message_waits_for_and_what_waits_for_it(program):
     phase = {task: message.phase for message in region_messages_of(program) for task in message.tasks}
@@ -69,7 +69,7 @@ def test_a_phase_lies_between_what_a_message_waits_for_and_what_waits_for_it(pro
                 assert phase[before] < program.group[task]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(program=programs())
 def test_both_ends_of_a_connection_see_one_order(program):
     """Neither tags nor sizes are needed to tell messages apart, as NCCL wants it."""
@@ -95,7 +95,7 @@ def test_both_ends_of_a_connection_see_one_order(program):
     assert sum(len(row) for view in views for row in view.messages.outgoing.values()) == len(messages)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(program=programs())
 def test_an_input_is_made_of_its_own_part_and_of_what_arrives(program):
     """Own region and messages cover every input exactly."""

@@ -58,7 +58,7 @@ def test_seeds_and_layers_differ_and_single_precision_rounds_the_same_network():
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(index=st.sampled_from([0, 1, 3, 4]), cuts=st.lists(st.integers(0, 64), max_size=4), column=st.integers(0, 3))
 def test_slices_are_those_of_the_whole(index, cuts, column):
     """Any cut along the output channels, and along the inputs, gives parts of one tensor."""

@@ -40,7 +40,7 @@ def trained(spec, shapes, steps):
     return parameters
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     spec=st.sampled_from(SPECS),
     rows=st.integers(1, 9),

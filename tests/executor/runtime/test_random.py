@@ -26,7 +26,7 @@ def reference(key, whole, bits):
 
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 24), (torch.float64, 53)])
 @pytest.mark.parametrize("chunk", [1, 7, 2**14])
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(data=st.data())
 def test_every_box_holds_the_numbers_of_its_positions(dtype, bits, chunk, data):
     """However many are made at once."""

@@ -79,7 +79,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     return model, strategy, micro_batching, compressed
 
 
-@settings(max_examples=18)
+@settings(max_examples=10)
 @given(coded_questions(), st.sampled_from(["activity", "steps"]))
 def test_replay_one_after_another_is_eq_1(question, collectives):
     model, strategy, micro_batching, compressed = question

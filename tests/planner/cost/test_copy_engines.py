@@ -202,7 +202,7 @@ def expected_uses(machines, source, target):
     }
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "conv1d")), st.data())
 def test_engines_are_used_as_the_routes_say_and_leave_the_additive_cost(question, data):
     """Message by message and round by round against a walk; Eq. 1 stays; both engines agree."""

@@ -20,7 +20,7 @@ from planner.topology import network_routes as network
 from simulator.graph import memory_need
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions())
 def test_message_by_message_equals_the_tables(question):
     """Eq. 1 of random strategies: in bulk with all routes, and with those of the messages only."""
@@ -33,7 +33,7 @@ def test_message_by_message_equals_the_tables(question):
         assert additive_s(few, strategy) == pytest.approx(expected_s, rel=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions())
 def test_messages_are_counted_before_they_are_lowered(question):
     """At most as many as the program has; short of it by no more than a message a part and direction."""

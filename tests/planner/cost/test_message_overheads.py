@@ -103,7 +103,7 @@ def test_arithmetic_that_a_message_meets_ends_later_by_its_overhead():
 OVERHEADS = st.sampled_from([0.0, 1e-10, 3e-9, 1e-7, 1e-5])
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(["data", "model", "owt", "spatial"]),
     st.builds(MessageOverhead, message_s=OVERHEADS, byte_s=OVERHEADS, add_byte_s=OVERHEADS),

@@ -29,7 +29,7 @@ def min_marginals(problem):
 
 
 @given(seed=SEEDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_bounds_never_exceed_the_min_marginals(seed):
     """No strategy with a configuration, or a pair, is cheaper than its bound."""
     problem = random_problem(seed)
@@ -55,7 +55,7 @@ def test_bounds_are_exact_on_forests(edges):
 
 
 @given(seed=SEEDS, slack=st.sampled_from([1.0, 1.1, 1.5]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_pruning_keeps_every_strategy_within_the_bound(seed, slack):
     """So it never removes the optimum; what is left has the same least cost."""
     problem = random_problem(seed)
@@ -86,7 +86,7 @@ def test_pruning_removes_what_cannot_win():
 
 
 @given(seed=SEEDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_pruned_elimination_equals_brute_force(seed):
     problem = random_problem(seed)
     best = min(all_costs(problem).values())

@@ -12,7 +12,7 @@ from planner.elimination.search_problem import SearchProblem, strategy_cost
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_costs_are_the_first_of_all_costs(seed, count):
     """Graphs of every kind, shared layouts, ties and forbidden pairs: brute force finds no other costs."""
     problem = random_problem(seed)

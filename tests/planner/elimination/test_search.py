@@ -51,7 +51,7 @@ def check_exact(problem, solver=eliminate):
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_elimination_equals_brute_force(seed):
     """Any graph: several ends, parallel edges, shared layouts, forbidden pairs, cores that the rules leave."""
     check_exact(random_problem(seed))
@@ -92,7 +92,7 @@ def test_elimination_equals_integer_program(edges, configurations):
 
 
 @given(seed=SEEDS, prune=st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_depth_first_equals_brute_force(seed, prune):
     """The baseline finds the same least cost, and the first strategy that has it."""
     problem = random_problem(seed)
@@ -163,7 +163,7 @@ def test_equal_blocks_are_solved_once():
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_answer_is_always_the_same(seed):
     """Ties included: entries are small integers, so there are many."""
     problem = random_problem(seed)
@@ -185,7 +185,7 @@ def test_ties_take_the_smallest_configurations():
 
 
 @given(seed=SEEDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_restrict_keeps_the_prices(seed):
     """Every strategy that is left costs what it cost, and equal objects stay equal objects."""
     problem = random_problem(seed)

@@ -72,7 +72,7 @@ def test_errors_of_several_devices_multiply():
     assert expected_s(one, errors) == pytest.approx(1.44)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.floats(1e-4, 1e4),
     st.floats(0, 1),
@@ -160,7 +160,7 @@ def test_unknown_errors_give_no_interval():
     assert expected_s(parts(1.0), known) == 1.0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.floats(1e-4, 1e4), st.floats(0, 1), st.floats(0, 1), st.floats(1, 3))
 def test_telling_apart_is_symmetric_and_needs_a_difference(total_s, share, other_share, factor):
     one, other = parts(total_s, share * total_s), parts(factor * total_s, other_share * factor * total_s)

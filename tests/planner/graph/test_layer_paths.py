@@ -84,7 +84,7 @@ def chains_between_fork_and_merge(draw):
     return graph, np.array(times)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(chains_between_fork_and_merge())
 def test_paths_are_those_that_enumeration_finds(case):
     """Every simple path from fork to merge, sorted by the sum of its times."""

@@ -20,7 +20,7 @@ def boxes_by_configuration(space, boxes):
         yield [(d, tuple(low), tuple(high)) for d, low, high in zip(devices, lows, highs, strict=True)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(small_graphs(), st.integers(1, WAYS))
 def test_held_boxes_tile_the_output_in_equal_parts(graph, count):
     for layer in graph.layers:
@@ -33,7 +33,7 @@ def test_held_boxes_tile_the_output_in_equal_parts(graph, count):
             assert len({tuple(np.subtract(high, low)) for _, low, high in boxes}) == 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(small_graphs(), st.integers(1, WAYS))
 def test_layouts_are_equal_where_the_boxes_are(graph, count):
     """The 64-bit hash tells apart what the set of (device, box) pairs tells apart, and no more."""

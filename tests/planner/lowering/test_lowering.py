@@ -212,7 +212,7 @@ def check_program(program, strategy, gradient_sync="ring"):
     assert carried == {(forward[part], update[part]) for forward, update in pairs for part in update}
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(small_graphs(), st.integers(1, 6), st.integers(0, 2**32), st.sampled_from(list(ALL_REDUCES)))
 def test_programs_move_what_parts_read(graph, count, seed, gradient_sync):
     model = CostModel(graph, cluster_of("p100-4x4", count), gradient_sync)

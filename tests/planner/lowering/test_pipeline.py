@@ -48,7 +48,7 @@ def pipelines(draw):
     return model, strategy, micro_batching
 
 
-@settings(max_examples=18)
+@settings(max_examples=10)
 @given(pipelines())
 def test_replay_one_after_another_is_eq_1(question):
     model, strategy, micro_batching = question

@@ -39,7 +39,7 @@ def check_chain(result):
 
 
 @given(questions(models=("lenet5", "alexnet")))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_path_adds_up_to_the_iteration(question):
     """For any strategy on any cluster."""
     model, strategy = question

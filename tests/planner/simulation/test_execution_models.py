@@ -29,7 +29,7 @@ def rows(graph, task):
     return graph.after[graph.after_start[task] : graph.after_start[task + 1]].tolist()
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "conv1d")))
 def test_separate_transfers_use_their_routes(question):
     """With contention, task for task: the bytes, the latency and the links of the device graph's own routes."""
@@ -46,7 +46,7 @@ def test_separate_transfers_use_their_routes(question):
         assert graph.stream[task] == -1
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "conv1d")))
 def test_collectives_load_the_links_of_all_their_messages(question):
     model, strategy = question
@@ -67,7 +67,7 @@ def test_collectives_load_the_links_of_all_their_messages(question):
         assert graph.latency_s[task] == pytest.approx(step.repeats * slowest_s)
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "conv1d")))
 def test_joined_transfers_meet_nobody_and_take_their_busiest_link(question):
     """Without contention a group is one activity of its own: latency, then bytes over bandwidth."""
@@ -93,7 +93,7 @@ def test_joined_transfers_meet_nobody_and_take_their_busiest_link(question):
         assert graph.work[activity] == pytest.approx((loads / cluster.bandwidth).max())
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "conv1d")))
 def test_overlap_waits_for_the_program_only(question):
     """Dependencies are those of the program, each iteration's first tasks wait for the updates before."""

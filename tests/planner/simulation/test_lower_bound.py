@@ -17,7 +17,7 @@ from planner.strategies.named_rules import NAMED
 from planner.strategies.named_strategies import named_strategy
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "alexnet", "conv1d", "cosmoflow")))
 def test_no_replay_with_contention_is_shorter(question):
     model, strategy = question
@@ -31,7 +31,7 @@ def test_no_replay_with_contention_is_shorter(question):
     assert reason.startswith(("work on ", "dependencies through "))
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "alexnet", "conv1d")))
 def test_arithmetic_bounds_the_replay(question):
     """What the choice of a plan skips strategies by."""

@@ -57,7 +57,7 @@ def check_against_several(program, **under):
     return 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(questions(), st.sampled_from(RUNGS))
 def test_any_strategy_takes_the_time_of_several_iterations(question, rung):
     check_against_several(program_of(*question), **rung)

@@ -48,7 +48,7 @@ def cut_questions(draw):
     return model, strategy, MicroBatching(parts=parts, first=first, order=order, update_each=update_each)
 
 
-@settings(max_examples=18)
+@settings(max_examples=10)
 @given(cut_questions())
 def test_replay_one_after_another_is_eq_1(question):
     model, strategy, micro_batching = question
@@ -56,7 +56,7 @@ def test_replay_one_after_another_is_eq_1(question):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching), rel=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(cut_questions())
 def test_pieces_add_up_to_the_whole(question):
     """Every sample is computed once; what is exchanged once is what it was, what is exchanged each time k times it."""

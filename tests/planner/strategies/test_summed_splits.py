@@ -110,7 +110,7 @@ def reducing_questions(draw, models=SMALL_MODELS):
     return model, random_reducing_strategy(graph, count, np.random.default_rng(draw(st.integers(0, 2**32))))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(reducing_questions())
 def test_slices_are_a_share_of_the_work_and_of_what_is_trained(question):
     """All parts together multiply and train at least what the whole layer does, and no more where all divides."""

@@ -59,7 +59,7 @@ def rings_over(cables, size):
     return [order for order in orders if all(pair in joined for pair in pairwise([*order, 0]))]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(meshes())
 def test_no_two_or_four_rings_are_faster(mesh):
     """Rings hold each device once, follow cables where a ring over them exists, and share them as well as can be."""

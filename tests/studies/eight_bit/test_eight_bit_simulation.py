@@ -20,7 +20,7 @@ def rows():
     return {row.source.removeprefix("8-bit, "): row for row in found}
 
 
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     schedule=st.sampled_from(SCHEDULES),
     machines=st.integers(2, 5),
