@@ -52,8 +52,10 @@ def test_parquet_out_and_table_for_people(graph_file, tmp_path, capsys):
     assert pd.read_parquet(tmp_path / "timeline.parquet")["end_s"].tolist() == [2.5, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("form", ["json", "parquet"])
-@pytest.mark.parametrize("options", [[], ["--no-overlap"], ["--no-overlap", "--no-contention"]])
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [("json", []), ("parquet", []), ("parquet", ["--no-overlap"]), ("json", ["--no-overlap", "--no-contention"])],
+)
 def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
     """The graph that ``simulate`` writes has the makespan of the replay that it came from, and names its tasks."""
     plan, graph = tmp_path / "plan.json", tmp_path / f"graph.{form}"

@@ -45,9 +45,7 @@ def work(graph):
     ("spec", "fields"),
     [
         (f"gpt2:{SIZES}", GPT | {"vocab_size": 500}),
-        (f"gpt2:{SIZES},tied=0", GPT | {"vocab_size": 500, "tie_word_embeddings": False}),
         (f"llama-1b:{SIZES},kv_heads=2,tied=0", LLAMA),
-        (f"llama-1b:{SIZES},kv_heads=2", LLAMA | {"tie_word_embeddings": True}),
         (f"mixtral:{SIZES},kv_heads=2,experts=5,chosen=3", MIXTRAL),
         (f"bert-base:{SIZES}", BERT),
     ],

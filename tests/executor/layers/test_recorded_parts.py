@@ -25,7 +25,7 @@ from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 
 TYPE = torch.float64
-DRAWS = 3
+DRAWS = 2
 
 
 def computed(graph, index, degrees, inputs, parameters, gradient):

@@ -53,7 +53,7 @@ def random_pair(model, edge, rng):
     return spaces
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(cluster=clusters, seed=st.integers(0, 2**32))
 def test_transfers_equal_a_count_of_elements(cluster, seed):
     """Busiest link and longest latency, forward and back, on trees, wires, half duplex and uneven links."""
@@ -72,7 +72,7 @@ def test_transfers_on_the_catalogue_equal_a_count_of_elements(name):
     model = CostModel(small_graph(), cluster.take(min(12, len(cluster.devices))))
     rng = np.random.default_rng(0)
     for edge in model.graph.edges:
-        for _ in range(4):
+        for _ in range(2):
             producer, consumer = random_pair(model, edge, rng)
             expected = slow_transfer_s(model, edge, producer, consumer)
             zero = np.zeros(1, dtype=np.int64)
@@ -108,7 +108,7 @@ def bounded(model, edge, spaces, rng, count):
     return bound, model.transfer_times.seconds(edge, producer, consumer, u, v)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(cluster=clusters, seed=st.integers(0, 2**32))
 def test_bounds_of_transfers_are_below_the_price(cluster, seed):
     model, rng = CostModel(load_model("caffenet", batch=12), cluster), np.random.default_rng(seed)
@@ -131,19 +131,23 @@ def test_bounds_on_real_layers_are_below_the_price(name):
     assert near > 10
 
 
-@pytest.mark.parametrize("name", ["p100-4x4:nodes=3", "dgx-h100:nodes=4"])
-@pytest.mark.parametrize("scheme", [*sorted(ALL_REDUCES), "auto", "library", "sums in the network"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        *(("p100-4x4:nodes=3", scheme) for scheme in sorted(ALL_REDUCES)[::2]),
+        *(("dgx-h100:nodes=4", scheme) for scheme in sorted(ALL_REDUCES)[1::2]),
+        *(("dgx-h100:nodes=4", scheme) for scheme in ("auto", "library", "sums in the network")),
+    ],
+)
 def test_bounds_of_layers_are_below_their_costs(name, scheme):
     """Whatever the algorithm, and what a library chooses; with statistics that are summed, too."""
     cluster = load_cluster(name)
-    if scheme in ("library", "sums in the network") and cluster.library is None:
-        pytest.skip("the cluster has no library")
     if scheme == "sums in the network":
         sums = InSwitchSums(call_s=0.0, link_share=1.0)
         scheme, cluster.library = "library", replace(cluster.library, in_network=sums)
     rng, near = np.random.default_rng(0), 0.0
     model = CostModel(load_model("resnet18", batch=24), cluster, scheme, "reduced")
-    for i, space in list(enumerate(model.all_configurations()))[1::3]:
+    for i, space in list(enumerate(model.all_configurations()))[1::6]:
         some = space.only(rng.choice(space.size, size=min(space.size, 40), replace=False))
         least = model.least_node_s(i, some)
         assert (least <= model.node_costs(i, some).total_s * (1 + 1e-12)).all()

@@ -58,14 +58,14 @@ def found(problem, starts=()):
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=9, deadline=None)
 def test_without_limits_it_is_the_optimum(seed):
     """Each layer keeps all of its few configurations, so the first elimination is exact."""
     problem = make_problem(DENSE, [3] * 8, seed=seed)
     assert found(problem).cost_s == eliminate(problem).cost_s
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("sums", [3000, 300, 30])
 def test_windows_stay_between_the_bound_and_every_start(seed, sums, monkeypatch):
     """The smaller the limit, the smaller the window; no single change of the result is better."""

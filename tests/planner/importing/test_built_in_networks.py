@@ -89,7 +89,7 @@ def told(graph):
 
 @pytest.mark.parametrize(
     "name",
-    ["lenet5", "vgg16", "resnet-cifar:depth=14", "mnist-mlp", "conv1d", "cosmoflow:size=64", "caffenet", "vgg11-cifar"],
+    ["lenet5", "resnet-cifar:depth=14", "mnist-mlp", "conv1d", "cosmoflow:size=64", "caffenet", "vgg11-cifar"],
 )
 def test_layers_are_those_of_the_catalogue(name):
     graph = load_model(name, batch=4)

@@ -54,7 +54,7 @@ def test_parts_need_what_their_derivatives_depend_on(name):
     assert graph.parameter_count == sum(p.numel() for p in module.parameters())
 
     cuts = [[(0, size // 2), (size // 2, size)] if size > 1 else [(0, 1)] for size in canonical.shape]
-    for box in itertools.islice(itertools.product(*cuts), 0, None, 3):
+    for box in itertools.islice(itertools.product(*cuts), 0, None, 5):
         low, high = zip(*box, strict=True)
         part = canonical[tuple(slice(*pair) for pair in box)]
         (gradient,) = torch.autograd.grad((part * torch.rand_like(part)).sum(), data, retain_graph=True)

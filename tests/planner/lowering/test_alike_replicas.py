@@ -141,7 +141,6 @@ def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, sample
         (LLAMA, "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,micro-batches=2", 2),
         (LLAMA, "dgx-h100:nodes=4", "tensor=4,data=8,zero=2", 8),
         (LLAMA, "dgx-h100:nodes=2", "fsdp", 16),
-        (LLAMA, "dgx-h100:nodes=2", "hsdp=8", 16),
         ("vgg16", "p100-4x4", "data=4,filter=4", 4),
     ],
 )
@@ -164,7 +163,6 @@ def test_normalisation_over_all_replicas():
     ("model", "cluster", "text"),
     [
         (f"{LLAMA},tied=0".replace("layers=2", "layers=1"), "dgx-h100:nodes=2", "tensor=4,pipeline=2,data=2"),
-        ("lenet5", "p100-4x4:nodes=2", "data"),
     ],
 )
 def test_sensitivities_are_those_of_all_devices(model, cluster, text):

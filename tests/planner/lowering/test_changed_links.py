@@ -53,8 +53,13 @@ def assert_same(one, other):
             assert left == right, field.name
 
 
-@pytest.mark.parametrize(("name", "spec", "changed"), [("data", SIX, SLOW), ("owt", EIGHT, CUT)])
-@pytest.mark.parametrize("sync", ALL_REDUCES)
+@pytest.mark.parametrize(
+    ("name", "spec", "changed", "sync"),
+    [
+        *(("data", SIX, SLOW, sync) for sync in list(ALL_REDUCES)[::2]),
+        *(("owt", EIGHT, CUT, sync) for sync in {"ring", *list(ALL_REDUCES)[1::2]}),
+    ],
+)
 def test_it_is_the_program_that_lowering_gives_anew(name, sync, spec, changed):
     before = model_on(spec, sync)
     now = before.on(load_cluster(changed), before.conditions)

@@ -45,18 +45,18 @@ def both_forms(model, strategy, **options):
     return [replay(lower(model, spaces, collectives=form), **options) for form in ("activity", "steps")]
 
 
-@settings(max_examples=18)
+@settings(max_examples=10)
 @given(questions(models=("lenet5", "conv1d")), st.sampled_from([*ALL_REDUCES, "auto"]))
 def test_messages_add_up_to_eq_1(question, gradient_sync):
     """Without overlap and contention both forms give the additive cost, for every scheme."""
     model, strategy = question
     model = CostModel(model.graph, model.cluster, gradient_sync)
     expected_s = additive_s(model, strategy)
-    for replayed in both_forms(model, strategy, overlap=False, contention=False, iterations=3):
-        np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 4), rtol=SAME)
+    for replayed in both_forms(model, strategy, overlap=False, contention=False, iterations=2):
+        np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 3), rtol=SAME)
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "conv1d")))
 def test_both_forms_agree_without_contention(question):
     activity, steps = both_forms(*question, contention=False)
@@ -64,7 +64,7 @@ def test_both_forms_agree_without_contention(question):
     assert steps.iteration_s == pytest.approx(activity.iteration_s, rel=SAME)
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "conv1d")))
 def test_messages_wait_for_smaller_ids_and_move_the_same_bytes(question):
     model, strategy = question
@@ -169,7 +169,7 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
         assert gradient[int(program.device[task])] in row
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "alexnet")), st.sampled_from([(), ("channel",)]))
 def test_auto_is_the_cheapest_scheme_and_lowering_picks_it(question, split):
     model, _ = question

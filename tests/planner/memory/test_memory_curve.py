@@ -114,8 +114,20 @@ def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations
         assert curve.peak_bytes[device] >= curve.always_bytes[device]
 
 
-@pytest.mark.parametrize("name", ["lenet5", "alexnet", "vgg11", "googlenet", "resnet18", "cosmoflow", "conv1d"])
-@pytest.mark.parametrize("strategy", ["data", "model", "owt", "spatial"])
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("lenet5", "owt"),
+        ("alexnet", "model"),
+        ("vgg11", "data"),
+        ("googlenet", "spatial"),
+        ("googlenet", "model"),
+        ("resnet18", "data"),
+        ("resnet18", "owt"),
+        ("cosmoflow", "spatial"),
+        ("conv1d", "model"),
+    ],
+)
 def test_the_check_before_planning_is_near_the_curve(name, strategy):
     """Devices run their tasks in program order in both; a replay also shows how long messages are on their way."""
     graph = load_model(name, batch=16)

@@ -195,16 +195,16 @@ def test_what_does_not_fit_is_refused_with_the_reason():
 
 def test_where_nothing_fits_the_largest_batch_tried_that_does_is_named():
     """It fits, and the next larger eighth of its half does not; layer-wise search could have any of the usual ones."""
-    cluster = with_memory(cluster_of("titanx-4", 4), 5e8)
+    cluster = with_memory(cluster_of("titanx-4", 4), 6e7)
     with pytest.raises(NoStrategyFitsError, match="model: plan does not fit") as caught:
-        compare(load_model("alexnet", batch=2048), cluster, ["model", "layerwise"])
+        compare(load_model("lenet5", batch=4096), cluster, ["model", "layerwise"])
     fits = caught.value.batch
     assert f"what fits: --batch {fits}" in str(caught.value)
-    assert compare(load_model("alexnet", batch=fits), cluster, ["model", "layerwise"]).strategies
-    tried = {2048 * eighth // 8 >> half for half in range(12) for eighth in (8, 7, 6, 5, 4)}
+    assert compare(load_model("lenet5", batch=fits), cluster, ["model", "layerwise"]).strategies
+    tried = {4096 * eighth // 8 >> half for half in range(12) for eighth in (8, 7, 6, 5, 4)}
     larger = min(batch for batch in tried if batch > fits)
     with pytest.raises(NoStrategyFitsError):
-        compare(load_model("alexnet", batch=larger), cluster, ["model", "layerwise"])
+        compare(load_model("lenet5", batch=larger), cluster, ["model", "layerwise"])
 
 
 def test_where_no_batch_fits_more_devices_are_the_advice():

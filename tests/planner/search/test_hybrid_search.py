@@ -164,7 +164,7 @@ def test_bounds_hold_where_replicas_divide(storage, recompute):
         model=SMALL, cluster="dgx-h100", batch=8, dtype="bfloat16", optimizer="adam", strategy=f"hybrid,{storage}"
     )
     model, wanted = CostModels(graph, cluster).of(request), HybridRequest(mesh=True, words=storage, recompute=recompute)
-    for candidate in candidates_of(model, wanted)[::40]:
+    for candidate in candidates_of(model, wanted)[::80]:
         strategy, micro_batching = wanted.planned(model, candidate)
         again = recompute_of(graph, recompute, micro_batching)
         ordered = in_order_of(model, candidate.hybrid)

@@ -67,7 +67,7 @@ def weaken_bounds(monkeypatch, quality):
 
 @pytest.mark.parametrize(
     ("case", "quality"),
-    [*((case, 1.0) for case in CASES), *((case, 0.7) for case in (CASES[0], CASES[2], CASES[5]))],
+    [*((case, 1.0) for case in CASES), *((case, 0.7) for case in (CASES[0], CASES[2]))],
     ids=lambda each: f"{each[0]} on {each[1]}" if isinstance(each, tuple) else str(each),
 )
 def test_search_on_bounds_equals_elimination_of_complete_tables(case, quality, monkeypatch):
@@ -79,7 +79,7 @@ def test_search_on_bounds_equals_elimination_of_complete_tables(case, quality, m
     assert price_s(other, found.strategy) == pytest.approx(found.cost_s, rel=1e-12)
 
 
-@pytest.mark.parametrize(("case", "quality"), [(CASES[1], 1.0), (CASES[1], 0.0), *((case, 0.7) for case in CASES[:-1])])
+@pytest.mark.parametrize(("case", "quality"), [(CASES[0], 1.0), (CASES[1], 0.0), (CASES[4], 0.7)])
 def test_no_named_strategy_is_better(case, quality, monkeypatch):
     """Known strategies are upper bounds, whether they help or not: what they rule out is in no better one."""
     other, least_s = known_answer(case)

@@ -84,7 +84,7 @@ def test_a_branch_moves_as_a_whole(build):
     assert all(frozenset(range(*pair)) in changed for pair in itertools.pairwise([stem + 1, *readers[1:]]))
 
 
-@pytest.mark.parametrize(("name", "batch", "nodes"), [("lenet5", 32, 1), ("alexnet", 64, 1)])
+@pytest.mark.parametrize(("name", "batch", "nodes"), [("alexnet", 64, 1)])
 def test_near_best_are_the_best_of_full_tables(name, batch, nodes):
     """Priced only within a margin, the list equals that of the whole problem, solved without bounds."""
     model = CostModel(load_model(name, batch=batch), load_cluster(f"p100-4x4:nodes={nodes}"))
@@ -106,7 +106,7 @@ def test_all_strategies_of_a_tiny_model_are_listed():
     assert len(near_best(model, search_layerwise(model).cost_s, 5)) == 1
 
 
-@pytest.mark.parametrize(("name", "batch"), [("alexnet", 256), ("lenet5", 64)])
+@pytest.mark.parametrize(("name", "batch"), [("lenet5", 64)])
 def test_never_worse_than_what_it_starts_from(name, batch):
     """The refined plan is at most as long as each candidate under the same simulation, and carries its certificate."""
     model = CostModel(load_model(name, batch=batch), load_cluster("p100-4x4:nodes=2"))
@@ -136,7 +136,7 @@ def test_moves_improve_a_plan_that_is_optimal_in_the_sum_only():
 
 def test_the_same_budget_gives_the_same_plan():
     """Two runs, with new caches and threads in another order, simulate the same plans."""
-    graph, cluster = load_model("alexnet", batch=64), load_cluster("p100-4x4:nodes=1")
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1")
     data = named_strategy("data", graph, 4)
 
     first, second = (refine(CostModel(graph, cluster), {"data": data}, plans=12) for _ in range(2))
@@ -151,10 +151,10 @@ def test_the_same_budget_gives_the_same_plan():
 
 def test_more_plans_are_never_worse():
     """A larger budget goes on where a smaller one stopped."""
-    model = CostModel(load_model("alexnet", batch=64), load_cluster("p100-4x4:nodes=1"))
+    model = CostModel(load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1"))
     starts = {"data": named_strategy("data", model.graph, 4)}
 
-    times = [refine(model, starts, plans=plans).simulated_s for plans in (1, 6, 12)]
+    times = [refine(model, starts, plans=plans).simulated_s for plans in (1, 4, 8)]
 
     assert times == sorted(times, reverse=True)
     assert times[0] == replay(program_of(model, starts["data"])).iteration_s
@@ -185,7 +185,7 @@ def test_a_made_plan_carries_its_certificate():
     """``make_plan`` with a budget fills the refinement's fields; without one it is what it was."""
     graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1")
 
-    plan, plain = make_plan(graph, cluster, refine=12), make_plan(graph, cluster)
+    plan, plain = make_plan(graph, cluster, refine=6), make_plan(graph, cluster)
 
     assert plan.simulated_s <= plain.simulated_s
     assert plan.gap == pytest.approx(plan.simulated_s / plan.lower_bound_s - 1)
@@ -200,8 +200,8 @@ def test_compare_shows_the_refined_plan():
     """Asked to refine, the comparison's layerwise is the refined plan."""
     graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1")
 
-    comparison = compare(graph, cluster, ["data", "layerwise"], refine=6)
+    comparison = compare(graph, cluster, ["data", "layerwise"], refine=3)
 
-    expected = make_plan(graph, cluster, refine=6)
+    expected = make_plan(graph, cluster, refine=3)
     assert {row.name: row.simulated_s for row in comparison.strategies}["layerwise"] == expected.simulated_s
     assert any(expected.origin in note for note in comparison.notes)

@@ -31,18 +31,18 @@ DEEPER = {"resnet34", "resnet101", "resnet152", "vgg13", "vgg16", "vgg19"}
 def test_every_model_and_named_strategy_replays_to_its_additive_cost(name):
     """Cost tables in bulk and a program from regions one by one price every model alike, on different clusters.
 
-    Two strategies each, in turn; layers of the long models are all alike.
+    Strategies in turn; layers of the long models are all alike.
     """
     at = model_names().index(name)
     cluster = cluster_of(cluster_names()[at % len(cluster_names())], 4)
     graph = load_model({"mixtral": "mixtral:layers=2", "llama-1b": "llama-1b:layers=2"}.get(name, name), batch=4)
     model = CostModel(graph, cluster, list(ALL_REDUCES)[at % len(ALL_REDUCES)])
-    for strategy in (named_strategy(known, graph, 4) for known in list(NAMED)[at % 3 :][:2]):
-        replayed = replay(program_of(model, strategy), overlap=False, contention=False, iterations=3)
+    strategy = named_strategy(list(NAMED)[at % len(NAMED)], graph, 4)
+    replayed = replay(program_of(model, strategy), overlap=False, contention=False, iterations=2)
 
-        expected_s = additive_s(model, strategy)
-        assert replayed.iteration_s == pytest.approx(expected_s, rel=SAME)
-        np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 4), rtol=SAME)
+    expected_s = additive_s(model, strategy)
+    assert replayed.iteration_s == pytest.approx(expected_s, rel=SAME)
+    np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 3), rtol=SAME)
 
 
 def check_equality(model, strategy):
@@ -50,7 +50,7 @@ def check_equality(model, strategy):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy), rel=SAME)
 
 
-@settings(max_examples=18)
+@settings(max_examples=10)
 @given(questions())
 def test_random_strategies_replay_to_their_additive_cost(question):
     check_equality(*question)
@@ -62,7 +62,7 @@ def test_random_strategies_of_wide_graphs_replay_to_their_additive_cost(question
     check_equality(*question)
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "conv1d", "cosmoflow")))
 def test_the_ladder_keeps_its_order(question):
     """Dependencies never take longer than barriers; what shares links never beats what bounds it."""
@@ -89,7 +89,7 @@ def test_both_engines_replay_a_program_alike(question, overlap, contention):
     np.testing.assert_allclose(clear.end_s, fast.end_s, rtol=SAME, atol=SAME * fast.makespan_s)
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "alexnet", "conv1d")))
 def test_the_steady_state_does_not_depend_on_the_number_of_iterations(question):
     model, strategy = question
@@ -159,7 +159,7 @@ def takers(program, task):
     return collective.devices if collective else (program.device[task], program.peer[task])
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(questions(models=("lenet5", "conv1d"), most_devices=4), st.booleans())
 def test_shares_are_those_of_an_interval_sweep(question, contention):
     model, strategy = question

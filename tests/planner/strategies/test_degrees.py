@@ -178,10 +178,15 @@ def test_groups_in_a_node_are_as_near_as_the_best_division(spec, group):
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["data=2,filter=4", "data=4,spatial=2", "data=2,spatial=2,filter=2", "data=2,channel=4", "filter=2,channel=2"],
+    ("words", "name"),
+    [
+        ("data=2,filter=4", "resnet18"),
+        ("data=4,spatial=2", "lenet5"),
+        ("data=2,spatial=2,filter=2", "cosmoflow"),
+        ("data=2,channel=4", "resnet18"),
+        ("filter=2,channel=2", "lenet5"),
+    ],
 )
-@pytest.mark.parametrize("name", ["lenet5", "resnet18", "cosmoflow"])
 def test_a_hybrid_replays_to_its_additive_cost(words, name):
     graph, cluster = load_model(name, batch=8), cluster_of("p100-4x4", 8)
     model = CostModel(graph, cluster)

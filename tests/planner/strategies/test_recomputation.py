@@ -34,8 +34,9 @@ def test_full_recomputation_keeps_the_input_of_each_block():
     assert grown[1] - grown[0] == 4 * 512 * POSITIONS * HIDDEN * 2
 
 
-@pytest.mark.parametrize("degree", [1, 4])
-@pytest.mark.parametrize(("recompute", "software"), [("none", 0), ("selective", 0), ("none", 2)])
+@pytest.mark.parametrize(
+    ("recompute", "software", "degree"), [("none", 0, 1), ("none", 0, 4), ("selective", 0, 4), ("none", 2, 4)]
+)
 def test_blocks_keep_what_the_closed_form_says(degree, recompute, software):
     """Of one device, and of tensor parallelism; scores lie in memory, are computed again, or never lie there.
 

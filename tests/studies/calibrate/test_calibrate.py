@@ -135,7 +135,7 @@ def test_deepbench_is_read_as_the_products_that_implement_it():
     assert phases == [("forward", 1e-3), ("activation_gradient", 2e-3), ("weight_gradient", 3e-3)]
 
 
-@pytest.mark.parametrize("name", ["p100", "rtx-3090@float16"])
+@pytest.mark.parametrize("name", ["rtx-3090@float16"])
 def test_host_time_and_clock_are_found_again(name):
     """Also where kernels of float32, at their own clock, bound those of another arithmetic."""
     profile = load_profile(name).for_single_kernels()
@@ -174,7 +174,7 @@ def test_profiles_say_whose_convolutions_they_have(name):
     shipped = yaml.safe_load(catalogue()[name].read_text())
     base = base_content(name)
     assert base["fit"]["transferred_from"] == shipped["fit"]["transferred_from"] == "gtx-1080ti"
-    rows = made_products(replace(load_profile("p100").for_single_kernels(), table=None), 40, noise=0.03)
+    rows = made_products(replace(load_profile("p100").for_single_kernels(), table=None), 12, noise=0.03)
     assert calibrated(rows, [], base).content["fit"]["transferred_from"] == "gtx-1080ti"
 
 
@@ -260,7 +260,7 @@ def test_tiles_that_rows_were_made_by_are_found_again():
     table = measured_table("h200_convolutions").query("precision == 'float16'")
     groups = [
         KernelGroup(each.phase, each.kernels, truth.time_s(each.kernels, phase=each.phase), each.families)
-        for each in grouped(table_kernels(table, "h200_convolutions"))
+        for each in grouped(table_kernels(table, "h200_convolutions"))[::2]
     ]
     other = replace(truth.tiles, ceiling=0.9, load=(30.0,) * 3, unaligned=(1.0,) * 3, prologue=500.0)
     fitted = fit_convolutions(replace(truth, tiles=other), groups).profile

@@ -40,7 +40,7 @@ def row_of(graph, cluster, strategy, options=LIKE_PROGRAMS):
     return table.rows[0]
 
 
-@pytest.mark.parametrize("spec", [*cluster_names(), "star"])
+@pytest.mark.parametrize("spec", [*cluster_names()[::2], "star"])
 def test_data_equals_the_replay_without_overlap_on_every_cluster(spec):
     """Ring, arithmetic and updates, to rounding; a link's latency by size and all levels included."""
     cluster = star(8) if spec == "star" else cluster_of(spec, min(8, len(load_cluster(spec).devices)))
@@ -68,9 +68,10 @@ def test_data_equals_the_replay_for_every_network(model, count):
     assert 0 <= peak_memory_bytes(program).max() - held <= largest
 
 
-@pytest.mark.parametrize("model", ["alexnet", "resnet50"])
-@pytest.mark.parametrize("count", [4, 16])
-@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize(
+    ("model", "count", "flat"),
+    [("alexnet", 4, True), ("alexnet", 16, False), ("resnet50", 4, False), ("resnet50", 16, True)],
+)
 def test_filter_equals_the_replay(model, count, flat):
     """But for the loss, which a plan has on one device and the table leaves out."""
     graph, cluster = load_model(model, batch=32), star(count) if flat else cluster_of("abci-v100", count)

@@ -53,8 +53,9 @@ def test_equal_stages_and_free_transfers_are_row_layer(stages, segments):
     assert found == pytest.approx((stages + segments - 1) * 5 + 5)
 
 
-@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet18"])
-@pytest.mark.parametrize("strategy", ["layer", "channel"])
+@pytest.mark.parametrize(
+    ("model", "strategy"), [("alexnet", "layer"), ("vgg16", "channel"), ("resnet18", "layer"), ("resnet18", "channel")]
+)
 def test_stages_and_slices_are_within_five_percent_of_the_replay(model, strategy):
     """With overlap, without which a pipeline would be none, and without contention."""
     graph, cluster = load_model(model, batch=64), cluster_of("abci-v100", 8)

@@ -31,10 +31,8 @@ def table():
 @pytest.mark.parametrize(
     ("strategy", "p", "plan"),
     [
-        ("data", 4, "data"),
         ("data", 16, "data"),
         ("filter", 4, "model"),
-        ("filter", 16, "model"),
         ("spatial", 4, "spatial"),
         ("layer", 4, "pipeline"),
         ("data+filter", 16, "data=4,filter=4"),

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -32,10 +33,16 @@ def iteration_s(cluster, batch):
     return simulated_plan(load_model("lenet5", batch=batch), cluster, strategy="data").replayed.expected_s
 
 
+@cache
+def sized_s(size, batch):
+    """Likewise on a size of a cluster; several tests look at the same sizes."""
+    return iteration_s(size.load(), batch)
+
+
 def train_s(size, training=TRAINING):
     """Time of the training on a size of a cluster."""
     batch = 64 * size.devices
-    return training.epochs * math.ceil(training.samples / batch) * iteration_s(size.load(), batch)
+    return training.epochs * math.ceil(training.samples / batch) * sized_s(size, batch)
 
 
 def test_sizes_are_devices_of_a_node_and_then_nodes(tmp_path):
@@ -126,7 +133,7 @@ def test_sizes_that_lack_memory_do_not_end_the_search_of_a_budget(affordable):
     spent = {}
     for size in cluster_sizes(cluster, most_devices=24, batch=batch):
         with contextlib.suppress(DeviceMemoryError):
-            spent[size.devices] = size.devices * 10 * math.ceil(60_000 / batch) * iteration_s(size.load(), batch) / 3600
+            spent[size.devices] = size.devices * 10 * math.ceil(60_000 / batch) * sized_s(size, batch) / 3600
     hours = sorted(spent.values())
     limit = math.sqrt(hours[affordable - 1] * hours[affordable]) if affordable < len(hours) else 2 * hours[-1]
     assert min(spent) > 1
