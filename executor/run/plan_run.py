@@ -63,6 +63,7 @@ def run_plan(
     processes: int | None = None,
     hosts: RankHosts | None = None,
     stall_s: float | None = None,
+    measured: Path | None = None,
     progress: Progress | None = None,
 ) -> PlanRun:
     """Run a plan with one local process a rank.
@@ -73,6 +74,7 @@ def run_plan(
         hosts: Hosts that they are started on; this machine if None.
         stall_s: Silence after which a rank is taken to hang, in seconds, longer than any task; ``default_stall_s`` if
             None.
+        measured: File for what is measured; in the folder of ``options.out``, if that is given, if None.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
@@ -96,6 +98,7 @@ def run_plan(
         options, plan, program, progress, processes=processes, threads=threads, patience=patience, hosts=hosts
     )
     assert measurement is not None
+    _keep(measurement, options, measured)
     return PlanRun(plan=plan, program=program, measurement=measurement)
 
 
@@ -104,6 +107,7 @@ def run_rank_of_plan(
     where: RankEnvironment,
     *,
     stall_s: float | None = None,
+    measured: Path | None = None,
     progress: Progress | None = None,
 ) -> PlanRun | None:
     """Run one rank of a plan, together with processes that do so for the other ranks; arguments as for ``run_plan``.
@@ -120,7 +124,10 @@ def run_rank_of_plan(
     measurement = _measured(
         options, plan, program, progress, processes=1, threads=threads, patience=patience, others=others
     )
-    return PlanRun(plan=plan, program=program, measurement=measurement) if measurement else None
+    if measurement is None:
+        return None
+    _keep(measurement, options, measured)
+    return PlanRun(plan=plan, program=program, measurement=measurement)
 
 
 def _measured(
@@ -155,9 +162,13 @@ def _measured(
             progress=reporter(progress, lambda rows: _label(rows, program), options.steps),
             task_name=program.name,
         )
-    if measurement and options.out:
-        measurement.write(Path(options.out) / MEASUREMENT)
     return measurement
+
+
+def _keep(measurement: Measurement, options: RunOptions, measured: Path | None) -> None:
+    """Write what was measured to its file; nothing where neither a file nor a folder is given."""
+    if measured or options.out:
+        measurement.write(measured or Path(options.out) / MEASUREMENT)
 
 
 def _label(rows: Sequence[RankRow], program: Program) -> str:

@@ -136,9 +136,12 @@ def _run(
     run: Callable[..., "PlanRun | None"], options: RunOptions, report: "_Report", *, stall_s: float | None
 ) -> None:
     """Start ranks and supervise them, and report on the run."""
+    from executor.measurement.measured_run import MEASUREMENT
+
     with report.files() as files, progress_bar("starting") as progress:
         options = replace(options, save=str(files["state_dict"])) if options.save else options
-        ran = run(options, stall_s=stall_s, progress=progress)
+        measured = files.get(MEASUREMENT)  # takes its place with the others, at the end
+        ran = run(options, stall_s=stall_s, measured=measured, progress=progress)
         assert ran is not None
         values = report.write(ran, options, files)
     report.show(values)
@@ -165,8 +168,6 @@ class _Report:
 
     def write(self, ran: "PlanRun", options: RunOptions, files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files, and return the values that ``show`` prints."""
-        from executor.measurement.measured_run import MEASUREMENT
-
         measured, values = ran.measurement, _values(ran, options)
         if self.trace:
             measured.write_trace(ran.program, files["trace"])
@@ -176,7 +177,6 @@ class _Report:
             rows = [f"{first + step},{loss!r}\n" for step, loss in enumerate(measured.loss.tolist())]
             files["losses.csv"].write_text("".join(["step,loss\n", *rows]))
             files["run.json"].write_bytes(to_json({**values, "options": options}))
-            measured.write(files[MEASUREMENT])
         return values
 
     def show(self, values: Mapping[str, Any]) -> None:

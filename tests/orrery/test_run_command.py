@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from groundwork.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 
@@ -153,6 +155,21 @@ def test_bad_input_is_one_line(plan_file, capsys, words, message):
     assert printed.err.startswith("orrery: ")
     assert message in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_all_files_of_a_run_take_their_places_or_none(plan_file, tmp_path, capsys, monkeypatch):
+    """An error after the run, which is left out here, leaves what was measured nowhere."""
+
+    def failing(*_):
+        raise ConfigError("nothing to report")
+
+    measured = SimpleNamespace(write=lambda path: path.write_bytes(b"measured"))
+    monkeypatch.setattr("executor.run.plan_run.launch", lambda *_, **__: measured)
+    monkeypatch.setattr("orrery.commands.run_command._values", failing)
+
+    assert run_app(app, ["run", plan_file, "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "orrery: nothing to report\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_ranks_on_several_machines_need_a_secret(plan_file, capsys, monkeypatch):
