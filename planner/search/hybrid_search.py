@@ -205,23 +205,23 @@ def first_hybrids(model: CostModel) -> list[tuple[Strategy, MicroBatching]]:
 def _by_bound(model: CostModel, request: HybridRequest, bounds: "_Bounds") -> list[Candidate]:
     """Return the hybrids whose memory bound fits, those first that may be the fastest."""
     return sorted(
-        _candidates(model, request, bounds), key=lambda row: (row.bound_s * row.hybrid.pipeline * _share(row), row.text)
+        candidates_of(model, request, bounds),
+        key=lambda row: (row.bound_s * row.hybrid.pipeline * _share(row), row.text),
     )
 
 
-def candidates_of(model: CostModel, request: HybridRequest | None = None) -> list[Candidate]:
+def candidates_of(
+    model: CostModel, request: HybridRequest | None = None, bounds: "_Bounds | None" = None
+) -> list[Candidate]:
     """Return all hybrids that the batch and the layers allow and whose memory bound fits.
 
     Args:
         model: Costs of a network on a cluster.
         request: What is searched; None: what the defaults say.
+        bounds: Those of the model for this request, with the parts that are priced already; None: new ones.
     """
     request = request or HybridRequest()
-    return _candidates(model, request, _Bounds(model, request.recompute, request.schedule))
-
-
-def _candidates(model: CostModel, request: HybridRequest, bounds: "_Bounds") -> list[Candidate]:
-    """Return all hybrids that the batch and the layers allow and whose memory bound fits."""
+    bounds = bounds or _Bounds(model, request.recompute, request.schedule)
     hybrids = list[tuple[Hybrid, list[int]]]()
     for hybrid in _hybrids(model.graph, len(model.cluster.devices), request):
         if hybrid.pipeline > (len(model.graph.layers) if request.stages else 1):
@@ -230,8 +230,8 @@ def _candidates(model: CostModel, request: HybridRequest, bounds: "_Bounds") -> 
             check_hybrid(hybrid, model.graph, len(model.cluster.devices))
         except ConfigError:
             continue
-        if hybrids and hybrids[-1][0] == replace(hybrid, zigzag=False):  # messages are the same, work is not less
-            hybrids.pop()
+        if hybrids and hybrids[-1][0] == replace(hybrid, zigzag=False):
+            hybrids.pop()  # the order of the positions makes work equal, and messages are the same
         hybrids.append((hybrid, _micro_batches(hybrid, model.graph.batch, request)))
     bounds.price(hybrids)
     return [
@@ -254,8 +254,8 @@ def _hybrids(graph: ComputationGraph, devices: int, request: HybridRequest) -> I
     stored = hybrid_of(request.words) if request.words else Hybrid()
     for row in rows:
         degrees: dict[str, Any] = dict(zip(words, row, strict=True))
-        for said in product(*((False, True) if degrees.get(axis, 1) > 1 else (False,) for axis in beside.values())):
-            values = degrees | dict(zip(beside, said, strict=True))
+        for flags in product(*((False, True) if degrees.get(axis, 1) > 1 else (False,) for axis in beside.values())):
+            values = degrees | dict(zip(beside, flags, strict=True))
             hybrid = Hybrid(**values)
             yield replace(stored, **values) if _replicas(hybrid) > 1 else hybrid
 
@@ -353,11 +353,11 @@ class _Bounds:
             hybrids: The hybrids, each with its numbers of micro-batches.
         """
         keys = (key for hybrid, counts in hybrids for count in counts for key in self._prices(hybrid, count))
-        asked = defaultdict[tuple[int, int], list[_Priced]](list)
+        unpriced = defaultdict[tuple[int, int], list[_Priced]](list)
         for key in dict.fromkeys(keys):
             if key not in self._known:
-                asked[key[0], key[-1]].append(key)
-        for layer, rows in asked.items():
+                unpriced[key[0], key[-1]].append(key)
+        for layer, rows in unpriced.items():
             self._known |= zip(rows, self._costs(*layer, rows), strict=True)
 
     def of(self, hybrid: Hybrid, counts: Sequence[int]) -> Iterator[tuple[float, float]]:
