@@ -17,5 +17,8 @@ def _whole(value: object) -> object:
 
 
 Whole = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+"""A whole number from 1 on; neither a text nor a truth value stands for one."""
 SomeTexts = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(one_or_more)]
+"""A text, or a list of at least one."""
 Switch = Annotated[bool | None, Field(strict=True)]
+"""True or false; None, as where the key is left out, takes what is usual."""

@@ -87,7 +87,7 @@ class BucketedSync(GradientSync):
         in_order = self._view.program.framework.is_synchronous
         started = None if in_order else self._reducer.begin(reductions[0], bucket.flat)
         program, before = self._view.program, self._view.before(reductions[0].tasks[0]) if in_order else ()
-        # there the ranks agree on a buffer, between its gradients and its sum
+        # In these tasks the ranks agree on a buffer, between its gradients and its sum.
         waits = [task for task in before if program.kind[task] == _COORDINATE]
         for task in waits:
             self._recorder.start(task)

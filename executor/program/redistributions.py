@@ -154,7 +154,7 @@ def _steps(program: Program, edge: Edge, rank: int, tasks: Sequence[int], *, bac
     maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
     layouts = layouts_between(producer, consumer, maps, producer.output, backward=backward)
     assert way is not None, "collectives of activations belong to an edge within one mesh"
-    assert layouts is not None, "collectives of activations belong to an edge within one mesh"
+    assert layouts is not None, "where there are collectives, parts follow each other in the order of the axes"
     _, now, _ = layouts
     # rounds of one collective are neighbours, and differ from those of the next one in what they do or in their devices
     collectives = program.collectives

@@ -37,7 +37,7 @@ _CONSTANTS = {
 _POSTED_US = {"ll": 1.0, "ll128": 1.0, "simple": 3.0}
 """Least time of a ring's step: what the network's thread needs to post a message, thrice by the last protocol."""
 _AMD_POSTED = 2.0
-"""Factor on that of processors of AMD."""
+"""Factor on this time where the hosts' processors are AMD's."""
 _PLATEAU = 1.4
 """Factor on the latency of rings of the last protocol in all-reduces."""
 _SHARES = {
@@ -81,9 +81,8 @@ def tuner_s(
     """
     name = protocol if protocol in _POSTED_US else "simple"
     constants, both = _CONSTANTS[algorithm, name], 2 if collective == "all-reduce" else 1
-    declared_us = (
-        library.declared_s / MICRO * (2 if name == "simple" else 1)
-    )  # the last protocol's data are flushed too
+    flushes = 2 if name == "simple" else 1  # the last protocol's data are flushed too
+    declared_us = library.declared_s / MICRO * flushes
     far_us, local = constants.far + declared_us, spread.ranks / spread.nodes - 1
     if algorithm == "tree":
         waited_us = 2 * (local * constants.near + np.floor(np.log2(spread.nodes)) * far_us)

@@ -83,8 +83,8 @@ class PlanRequest(PlanOptions):
             )
         if self.mesh and (not searched or self.refine):
             raise ConfigError(
-                "mesh must be left out except for strategies layerwise and hybrid with refine 0, which changes degrees "
-                f"of layers and no axes of a mesh, got {self.strategy} with refine {self.refine}"
+                "mesh must be left out except for strategies layerwise and hybrid with refine 0, as refinement changes "
+                f"degrees of layers, not axes of a mesh, got {self.strategy} with refine {self.refine}"
             )
 
     def resolved(self, cluster: "DeviceGraph") -> "PlanRequest":

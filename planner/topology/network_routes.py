@@ -152,8 +152,8 @@ def _first_alike(network: ClusterRoutes, shape: tuple[int, ...], devices: bytes)
     part, kind = network.like_parts
     groups, firsts = np.frombuffer(devices, dtype=np.int64).reshape(shape), dict[bytes, int]()
     parts = part[groups]
-    said = (_in_order(parts), kind[parts], _in_order(network.node[groups]), network.place[groups])
-    return tuple(firsts.setdefault(row.tobytes(), g) for g, row in enumerate(np.concatenate(said, axis=1)))
+    columns = (_in_order(parts), kind[parts], _in_order(network.node[groups]), network.place[groups])
+    return tuple(firsts.setdefault(row.tobytes(), g) for g, row in enumerate(np.concatenate(columns, axis=1)))
 
 
 def _in_order(rows: Ints) -> Ints:
