@@ -42,8 +42,9 @@ def gather_measurement(
     Returns:
         The joined measurements on rank 0; elsewhere None.
     """
-    tasks = gather_tasks(own.tasks, offset_s, device.torch_device, on_chunk)
+    # The peak is that of training: it is read before the measurements of others arrive.
     mine = own.losses, device.peak_memory_bytes(), own.allocated_bytes, own.notes
+    tasks = gather_tasks(own.tasks, offset_s, device.torch_device, on_chunk)
     ranks = [mine] * dist.get_world_size() if tasks else None
     dist.gather_object(mine, ranks)
     if ranks is None or tasks is None:

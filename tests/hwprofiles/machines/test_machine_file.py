@@ -54,9 +54,8 @@ def test_every_table_is_written_read_back_and_drawn(tmp_path, name):
     assert cluster.devices == found.cluster.devices
     assert cluster.links == found.cluster.links
     assert cluster.library is not None
-    assert (
-        not cluster.library.amd_hosts
-    )  # whose the processors are is not read, though A100's nearest cluster has AMD's
+    # the makers of processors are not read, though the cluster that A100's library is taken of has AMD's
+    assert not cluster.library.amd_hosts
     drawing = cluster_drawing(cluster)
     assert drawing
     assert found.content["assumed"]
