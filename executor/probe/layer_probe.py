@@ -251,7 +251,7 @@ def _input(graph: ComputationGraph, source: str, shape: Sequence[int], make: Map
     if is_data(source) and (words := words_of(graph, source)):
         return torch.randint(words, tuple(shape), device=make["device"]).to(make["dtype"])
     values = _random(shape, make, last)
-    # half of the elements are zeros there: comparisons in pooling are then quicker
+    # Behind a ReLU half of the elements are zeros, with which comparisons in pooling are quicker.
     producer = None if is_data(source) else graph.layers[graph.index[source]].operation
     return values.relu_() if getattr(producer, "activation", None) == "relu" else values
 

@@ -4,8 +4,8 @@ On a mesh degrees of tensor, sequence, expert and context parallelism stand in t
 gradients may be added up over micro-batches.  What replicas divide and what is recomputed is given, not searched.
 Every hybrid has two lower bounds that need no lowering: arithmetic and memory of the first device of a group, which
 holds a part of every layer.  Hybrids whose memory bound does not fit are left out, and those that cannot be faster
-than the best one so far are pruned; the others are replayed in the order of an estimate: the additive cost (Eq. 1)
-with stages working in parallel.
+than the best one so far are pruned; the others are replayed in the order of an estimate, up to a number and an amount
+of work: the additive cost (Eq. 1) with stages working in parallel, on meshes less what the backward pass may hide.
 """
 
 import math
@@ -167,7 +167,7 @@ def search_hybrids(
                 progress(f"simulating {candidate.text}", replayed, request.replays)
             try:
                 strategy, micro_batching = request.planned(model, candidate)
-            except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or a stage's layers do not
+            except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or micro-batches do not divide
                 continue
             ordered = in_order_of(model, candidate.hybrid)
             seconds, work = _replayed_s(ordered, strategy, micro_batching, request.recompute), work + own
