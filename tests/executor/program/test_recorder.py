@@ -10,11 +10,23 @@ from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 
 
+class SetClock(CpuDevice):
+    """Reads the time that it is set to."""
+
+    now_s = 0.0
+
+    def mark(self):
+        return self.now_s
+
+
 def test_joined_tasks_share_their_time_by_size():
-    recorder = Recorder(4, CpuDevice())
+    clock = SetClock()
+    recorder = Recorder(4, clock)
     for task in (1, 3):
-        recorder.start(task, 10.0)
-        recorder.end(task, 18.0)
+        clock.now_s = 10.0
+        recorder.start(task)
+        clock.now_s = 18.0
+        recorder.end(task)
     recorder.joined([1, 3], [3.0, 1.0])
     recorder.sent(1, 2.0)
     recorder.sent(1, 3.0)
