@@ -127,7 +127,7 @@ def test_the_tested_network_is_that_of_torch_without_dropout(model, tmp_path):
 
 def test_digits_are_learnt_with_codes_as_without(tmp_path, capsys):
     pytest.importorskip("sklearn")
-    words = ["--types", "dynamic-tree", "--seeds", "2", "--epochs", "2", "--learning-rate", "0.2", "--batch", "240"]
+    words = ["--types", "dynamic-tree", "--seeds", "2", "--epochs", "3", "--learning-rate", "0.1", "--batch", "240"]
     words += ["--out", str(tmp_path / "a")]
     assert run_app(app, ["accuracy", *words, "--json"]) == 0
 
