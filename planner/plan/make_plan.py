@@ -15,8 +15,8 @@ from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
+from planner.plan.division_notes import mesh_notes, stage_notes
 from planner.plan.lowered_plan import PlannedStrategy, cost_model_of, folds
-from planner.plan.mesh_notes import mesh_notes
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.plan_text import read_plan_text
@@ -225,7 +225,11 @@ def _hybrid(model: CostModel, request: PlanRequest, progress: Progress | None) -
             strategy=searched.strategy,
             micro_batching=searched.micro_batching,
             recompute=recompute_of(model.graph, request.recompute, searched.micro_batching),
-            notes=(*searched.notes, *mesh_notes(ordered, searched.strategy)),
+            notes=(
+                *searched.notes,
+                *mesh_notes(ordered, searched.strategy),
+                *stage_notes(ordered, searched.strategy, searched.micro_batching),
+            ),
         )
         named = replace(
             request,
@@ -286,13 +290,14 @@ def derived(
         compressed, notes = choose_compressed_layers(
             model, strategy, micro_batching, compressed, recompute=recompute, progress=progress
         )
+    divided = () if request.stage_at else stage_notes(model, strategy, micro_batching)
     return PlannedStrategy(
         strategy=strategy,
         micro_batching=micro_batching,
         compressed=compressed,
         recompute=recompute,
         gradient_sync_order=request.gradient_sync_order,
-        notes=(*notes, *mesh_notes(model, strategy)),
+        notes=(*notes, *mesh_notes(model, strategy), *divided),
     )
 
 

@@ -1,11 +1,17 @@
-"""What a strategy on meshes leaves undivided is said: devices, products, and parts of unequal size."""
+"""What a strategy leaves undivided, or divides unequally, is said: devices, products, parts and stages."""
+
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device import MemoryReserve
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
+from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 
 
@@ -57,3 +63,28 @@ def test_a_comparison_says_it_too():
     assert any(
         note.startswith("tensor=4: 4 of 8 devices idle") for note in compare(graph, cluster, ["data", "tensor=4"]).notes
     )
+
+
+def test_stages_that_memory_keeps_from_being_equal():
+    """The first stages hold most micro-batches; the work of each is counted in the lowered program."""
+    graph = load_model("gpt2:layers=8,hidden=256,heads=4,words=256,sequence=256", batch=64)
+    cluster = load_cluster("dgx-a100")
+    words = "pipeline=4,data=2,micro-batches=8"
+    for memory_bytes, expected in ((4e8, False), (1.5e8, True)):
+        small = [replace(each, memory_bytes=memory_bytes, memory_reserve=MemoryReserve()) for each in cluster.devices]
+        machine = cluster.with_devices(small)
+        plan = make_plan(graph, machine, strategy=words)
+        notes = [note for note in plan.notes if "unequal work" in note]
+        assert len(notes) == expected
+    program = lower_plan(plan, graph, machine)
+    gradients = program.kind <= KINDS.index("weight_gradient")
+    work_s = np.bincount(program.device[gradients], program.work_s[gradients]).reshape(4, 2).sum(axis=1)
+    said = re.search(r"that of (\S+) has ([\d.]+) times the mean", notes[0])
+    assert graph.layers[plan.micro_batching.stages[work_s.argmax()]].name == said[1]
+    assert float(said[2]) == pytest.approx(
+        work_s.max() / work_s.mean(), rel=0.03
+    )  # halves of batches are less efficient
+    starts = [graph.layers[start].name for start in plan.micro_batching.stages[1:]]
+    chosen = make_plan(graph, machine, strategy="pipeline=4,data=2", micro_batches=8, stage_at=tuple(starts))
+    assert chosen.micro_batching == plan.micro_batching
+    assert not [note for note in chosen.notes if "unequal work" in note]  # these are whoever chose them

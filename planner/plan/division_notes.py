@@ -11,6 +11,7 @@ from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.configurations import Configuration, Strategy
 from planner.models.registry import with_words
 from planner.operations.products import Attention
+from planner.strategies.micro_batches import MicroBatching
 
 _NAMED = 3
 """Layers that a note names."""
@@ -48,6 +49,33 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
             f"{', '.join(sorted(equal)[:_NAMED])}"
         )
     return tuple(notes)
+
+
+def stage_notes(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> tuple[str, ...]:
+    """Return a note on pipeline stages that could have more equal work.
+
+    A greedy division leaves every stage at most the mean work and one layer: stages beyond that were not divided by
+    their work alone.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+        micro_batching: Stages of the pipeline; none: no notes.
+    """
+    starts = micro_batching.stages
+    if len(starts) < 2:
+        return ()
+    costs = (model.node_costs(i, space) for i, space in enumerate(model.spaces_of(strategy)))
+    layer_s = np.array([float(each.compute_s[0]) for each in costs])
+    stage_s = np.add.reduceat(layer_s, starts)
+    slowest, mean_s = int(stage_s.argmax()), stage_s.mean()
+    if stage_s[slowest] <= mean_s + layer_s.max():
+        return ()
+    return (
+        f"stages have unequal work: that of {model.graph.layers[starts[slowest]].name} has "
+        f"{stage_s[slowest] / mean_s:.3g} times the mean and sets the pace, as memory, gradient synchronisation or "
+        "transfers allow no more equal ones; recomputation and sharded storage save memory",
+    )
 
 
 def _as_model(name: str, size: int, padded: int) -> str:
