@@ -35,7 +35,7 @@ strategies: [data, model]
 SMALL = ["lenet5", "--batch", "8", "--processes", "2", "--strategies", "data", "--device", "cpu"]
 COMMANDS = {
     "run": ["run", "plan.json", "--steps", "40", "--device", "cpu"],
-    "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "1"],
+    "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "3"],
     "sweep": ["sweep", "sweep.yaml", "--store", "processes.sqlite", "--processes", "2"],
     "dask": ["sweep", "sweep.yaml", "--store", "dask.sqlite", "--dask", "local:2"],
 }
