@@ -217,13 +217,18 @@ def serve(address: str) -> None:
                 for _, _, data in rights:
                     fds.frombytes(data)
                 size, job = int.from_bytes(head, "little"), b""
-                while len(job) < size:
-                    job += connection.recv(size - len(job))
+                while len(job) < size and (more := connection.recv(size - len(job))):
+                    job += more
+                if not job or len(job) < size:  # the program was killed while it asked
+                    for fd in (*fds, connection.detach()):
+                        os.close(fd)
+                    continue
                 if (pid := os.fork()) == 0:
                     become(marshal.loads(job), list(fds), [listener.fileno(), connection.fileno(), woken, wake])
                 for fd in fds:
                     os.close(fd)
-                connection.sendall(pid.to_bytes(8, "little"))
+                with contextlib.suppress(OSError):  # a program that was killed since is found to have ended below
+                    connection.sendall(pid.to_bytes(8, "little"))
                 children[pid] = connection
                 selector.register(connection, selectors.EVENT_READ, pid)
             elif key.data in children:  # its program has ended
