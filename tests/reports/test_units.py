@@ -1,7 +1,9 @@
 """Numbers with units, and device lists, as people read them."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -67,17 +69,34 @@ def test_one_outlier_does_not_choose_the_unit(least, usual, outlier):
         ((0, 1, 8, 9), "0-1, 8-9"),
         ((3, 1, 2, 0), "3, 1-2, 0"),
         ((0, 4), "0, 4"),
+        ((0, 4, 1, 5, 2, 6, 3, 7), "0-7 by 4, then 1"),
+        ((8, 12, 10, 14, 9, 13, 11, 15), "8-15 by 4, then 2, then 1"),
+        ((0, 1, 8, 9, 16, 17), "0-17 by 1, then 8"),
+        ((0, 2, 1, 3, 2, 4), "0, 2, 1, 3, 2, 4"),  # 1 and 2, each counted up to where the next begins
     ],
 )
 def test_device_lists_are_drawn_together(devices, printed):
     assert compact_devices(tuple(devices)) == printed
 
 
-@given(st.lists(st.integers(0, 40), max_size=30))
+@st.composite
+def meshes(draw):
+    """Return the devices of a mesh, or of every other coordinate of one, in any order of its axes."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    devices = np.arange(np.prod(sizes)).reshape(sizes).transpose(draw(st.permutations(range(len(sizes)))))
+    return devices[:: draw(st.integers(1, 2))].ravel().tolist()
+
+
+@given(st.lists(st.integers(0, 40), max_size=30) | meshes())
 def test_a_printed_device_list_can_be_read_back_in_order(devices):
-    read = []
-    for run in filter(None, compact_devices(devices).split(", ")):
-        ends, _, step = run.partition(" by ")
+    text, read = compact_devices(devices), []
+    for run in filter(None, [text] if "then" in text else text.split(", ")):
+        ends, _, steps = run.partition(" by ")
         first, _, last = ends.partition("-")
-        read += range(int(first), int(last or first) + 1, int(step or 1))
+        steps = list(map(int, (steps or "1").split(", then ")))
+        left, counts = int(last or first) - int(first), {}
+        for step in sorted(steps, reverse=True):
+            counts[step], left = divmod(left, step)
+        for places in itertools.product(*(range(counts[step] + 1) for step in reversed(steps))):
+            read.append(int(first) + sum(place * step for place, step in zip(places, reversed(steps), strict=True)))
     assert read == devices
