@@ -62,10 +62,11 @@ def folder(tmp_path_factory):
         path / "swapped.npz", inputs=np.asfortranarray(pixels.astype(">f4") / 128 - 1), targets=labels.astype(">i2")
     )
     for i, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-        place = path / "images" / "abc"[label]
+        place = path / "images" / "abc"[label] / ("deeper" if i == 9 else "")
         place.mkdir(parents=True, exist_ok=True)
         images.fromarray(image.transpose(1, 2, 0)).save(place / f"{i}.png")
     (path / "images" / "a" / "notes.txt").write_text("no image")
+    (path / "images" / "a" / "gone.png").symlink_to("nowhere.png")
     return path
 
 
