@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import Any
 
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.layouts.configurations import LETTERS
 from planner.lowering.program import Program
 from planner.plan.comparison import LayerResult
 from reports.style.palette import CONFIGURATIONS
@@ -17,6 +18,10 @@ from reports.tables.layer_rows import degrees_text
 
 COLUMN, ROW, WIDTH, HEIGHT = 146, 58, 137, 38
 """Distances between the boxes of layers, and the size of a box, in pixels."""
+_LETTERS = 20
+"""Letters of a box's second line, in fonts of any width."""
+_LANE, _LANES = 9, 6
+"""Distance between tensors that pass the same layers, and number of such lines beside one another, in pixels."""
 _SWEEPS = 8
 _MARGIN, _PAGE = 6, 1188
 """Space around a strip, and the width of a page within which strips should stand side by side, in pixels."""
@@ -91,7 +96,7 @@ def strategy_drawing(program: Program, layers: Sequence[LayerResult]) -> dict[st
                 "x": x,
                 "y": y,
                 "short": _short(layers[i].name, 18),
-                "words": _short(how[i], 22),
+                "words": _box_words(layers[i]),
                 "colour": colours[how[i]],
                 "bars": _bars(layers[i], longest_s),
                 "number": i,
@@ -160,7 +165,7 @@ def _cheapest_cuts(crossed: Sequence[int], rows: int, most: int) -> list[tuple[i
 
 def _lines(graph: ComputationGraph, at: Mapping[int, tuple[int, int]], moves: Set[Edge]) -> list[tuple[str, bool, str]]:
     """Return the lines of a strip: path, whether the tensor moves, and for one cut off where it goes."""
-    lines, names = [], [layer.name for layer in graph.layers]
+    lines, names, shifts = [], [layer.name for layer in graph.layers], _lanes(graph, at)
     for edge in graph.edges:
         begin, end = at.get(edge.producer), at.get(edge.consumer)
         if begin is not None:
@@ -168,12 +173,30 @@ def _lines(graph: ComputationGraph, at: Mapping[int, tuple[int, int]], moves: Se
             if end is None:
                 lines.append((f"M{x} {y}v{_MARGIN}l-3 -3m3 3l3 -3", edge in moves, f"to {names[edge.consumer]}"))
             else:
-                to_x, to_y = end[0] + WIDTH / 2, end[1]
+                shift = shifts.get(edge, 0)
+                x, to_x, to_y = x + shift, end[0] + WIDTH / 2 + shift, end[1]
                 lines.append((f"M{x} {y}C{x} {y + 14} {to_x} {to_y - 14} {to_x} {to_y}", edge in moves, ""))
         elif end is not None:
             x, y = end[0] + WIDTH / 2, end[1]
             lines.append((f"M{x} {y - _MARGIN}v{_MARGIN}", edge in moves, f"from {names[edge.producer]}"))
     return lines
+
+
+def _lanes(graph: ComputationGraph, at: Mapping[int, tuple[int, int]]) -> dict[Edge, int]:
+    """Return how far to the right tensors that pass other layers are drawn, so that no two lie on each other."""
+    lanes, boxes = dict[Edge, int](), dict[Edge, tuple[int, int, int, int]]()
+    for edge in graph.edges:
+        if edge.producer in at and edge.consumer in at and at[edge.consumer][1] - at[edge.producer][1] > ROW:
+            (x, y), (to_x, to_y) = at[edge.producer], at[edge.consumer]
+            left, right = min(x, to_x), max(x, to_x)
+            taken = {
+                lanes[other]
+                for other, (low, begin, high, end) in boxes.items()
+                if low <= right and left <= high and begin < to_y and y < end
+            }
+            lanes[edge] = min(set(range(1, _LANES + 1)) - taken, default=_LANES)
+            boxes[edge] = left, y, right, to_y
+    return {edge: lane * _LANE for edge, lane in lanes.items()}
 
 
 def moving_edges(program: Program) -> set[Edge]:
@@ -182,6 +205,13 @@ def moving_edges(program: Program) -> set[Edge]:
     found = {Edge(*each) for each in set(ends)} & set(program.transferred_by)
     first = {program.transferred_by[edge] for edge in found}
     return {edge for edge, by in program.transferred_by.items() if by in first}
+
+
+def _box_words(layer: LayerResult) -> str:
+    """Return how a layer is split in words, or where they find no room with one letter for each dimension."""
+    words = degrees_text(layer)
+    letters = " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in layer.degrees.items() if degree > 1)
+    return words if len(words) <= _LETTERS else letters
 
 
 def _short(words: str, most: int) -> str:

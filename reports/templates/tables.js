@@ -34,7 +34,7 @@
     const row = element("tr", { className: "run" });
     [...run[0].cells].forEach((cell, column) => {
       const copy = cell.cloneNode(true), text = joined(run, column, heads[column]?.dataset.join);
-      if (!column) copy.replaceChildren(button); else if (copy.textContent.trim() !== text) copy.textContent = text;
+      if (!column) copy.replaceChildren(button); else if (copy.textContent.trim() !== text) { copy.textContent = text; copy.classList.toggle("wrap", copy.classList.contains("word")); }
       if (heads[column]?.dataset.join === "sum") copy.style.removeProperty("--share");
       row.append(copy);
     });

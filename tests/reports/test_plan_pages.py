@@ -181,6 +181,19 @@ def test_the_drawing_has_every_layer_and_both_ends_of_every_tensor():
     for strip in drawing["strips"]:
         assert all(box["x"] + drawing["box"][0] <= strip["width"] for box in strip["boxes"])
         assert all(box["y"] + drawing["box"][1] <= strip["height"] for box in strip["boxes"])
+        paths = [re.fullmatch(r"M(\S+) (\S+)C.* (\S+) (\S+)", path) for path, _, _ in strip["lines"]]
+        upright = [
+            (x, y, to_y) for x, y, to_x, to_y in (map(float, path.groups()) for path in paths if path) if x == to_x
+        ]
+        for (x, y, to_y), (other, begin, end) in combinations(upright, 2):
+            assert x != other or to_y <= begin or end <= y, "two dashed lines on each other look like a solid one"
+
+
+def test_boxes_have_words_that_find_room():
+    view = small_view(model="gpt2:layers=1,hidden=64,heads=4,words=64,sequence=8", strategy="data=2,tensor=2")
+    boxes = [box for strip in strategy_drawing(view.program, view.layers)["strips"] for box in strip["boxes"]]
+    assert "n=2 r=2" in {box["words"] for box in boxes}
+    assert all(len(box["words"]) <= 20 for box in boxes)
 
 
 @pytest.mark.parametrize("strategy", ["context=2", "data=2,tensor=2"])

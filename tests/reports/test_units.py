@@ -97,6 +97,6 @@ def test_a_printed_device_list_can_be_read_back_in_order(devices):
         left, counts = int(last or first) - int(first), {}
         for step in sorted(steps, reverse=True):
             counts[step], left = divmod(left, step)
-        for places in itertools.product(*(range(counts[step] + 1) for step in reversed(steps))):
-            read.append(int(first) + sum(place * step for place, step in zip(places, reversed(steps), strict=True)))
+        counted = itertools.product(*([step * i for i in range(counts[step] + 1)] for step in reversed(steps)))
+        read += [int(first) + sum(reached) for reached in counted]
     assert read == devices
