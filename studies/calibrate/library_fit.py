@@ -120,12 +120,12 @@ def fitted_library(content: Mapping[str, Any], measured: Sequence[Collectives]) 
     for fold in _folds(groups):
         part, _ = fit.solve([~mask for mask in fold])
         for way, held_out in tried.items():
-            for place, (mask, error) in enumerate(zip(fold, fit.errors(fit.towards(part, way)), strict=True)):
+            for place, (mask, error) in enumerate(zip(fold, fit.errors_of_file(fit.towards(part, way)), strict=True)):
                 held_out[place][mask] = error[mask]
     way = min(_WAYS, key=lambda each: float(np.abs(np.concatenate(tried[each])).mean()))
     held_out, at_bound = tried[way], tuple(np.array(fit.names)[fit.is_bound(logs)].tolist())
     logs = fit.with_sends(fit.towards(logs, way))
-    errors = fit.errors(logs)
+    errors = fit.errors_of_file(logs)
     dropped = (*(name for name, has in zip(fit.names, known, strict=True) if not has), *fit.unseen)
     result = fit.content_of(logs)
     judged, left = _by_size(groups, held_out), _by_size(groups, errors)
@@ -255,8 +255,16 @@ class _Fit:
 
     def errors(self, logs: Floats) -> list[Floats]:
         """Return the logarithms of predicted over measured times, by group."""
+        return self._errors(self._section(logs), logs)
+
+    def errors_of_file(self, logs: Floats) -> list[Floats]:
+        """Return the same of the file that is written, without the shares that it did not name and that stay."""
+        return self._errors(self.content_of(logs)["library"], logs)
+
+    def _errors(self, section: Mapping[str, Any], logs: Floats) -> list[Floats]:
+        """Return the errors with a section ``library``; of the parameters, the links' alone are read."""
         network = copy.copy(self._network)
-        network.library = library_of_section(self._section(logs), self._transport)
+        network.library = library_of_section(section, self._transport)
         if self._far is not None:
             scaled = network.seconds_per_byte.copy()
             scaled[self._far[1]] /= np.exp(logs[-1])

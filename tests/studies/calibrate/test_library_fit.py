@@ -112,6 +112,16 @@ def test_the_share_of_links_that_sends_reach_comes_back():
     assert "send_share" not in fitted_library(content("dgx-a100"), short).content["library"]
 
 
+def test_what_a_file_says_already_is_judged_as_it_says_it():
+    """The file predicts these times itself, with the whole share of links that it does not name."""
+    own, long = content("dgx-a100"), tuple(2.0**power for power in range(22, 31))
+    own["parameters"]["nodes"]["default"] = 2
+    hosts = tuple(f"node{place}" for place in range(2) for _ in range(8))
+    rows = [timed(own, kind, tuple(range(16)), hosts, sizes=long) for kind in ("all-to-all", "all-gather")]
+    held_out = fitted_library(content("dgx-a100"), rows).held_out["above 1 MiB"]
+    assert held_out.p90 == pytest.approx(0, abs=1e-9)
+
+
 def test_sums_alone_name_the_calls_of_sends_as_not_determined():
     rows = [timed(content("dgx-a100"), "all-reduce", tuple(range(8)), ("a",) * 8)]
     result = fitted_library(content("dgx-a100"), rows)
