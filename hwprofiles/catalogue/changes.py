@@ -1,6 +1,7 @@
 """Changes to a cluster: other link speeds, slower devices, failures, as assignments next to its parameters."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -27,6 +28,9 @@ _EXCLUDES = {
 """Keys of a link class that may be set, with the key that each replaces."""
 _TRANSPORT = "transport"
 """Key of a link class that names a transport."""
+_RELEASE = "release"
+"""Key of a library whose release is changed."""
+_RELEASE_FORM = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
 _FACTORS = ("bandwidth_factor", "latency_factor")
 """Quantities that multiply those of links."""
 _LEAST, _MOST = 1e-9, 1e9
@@ -36,6 +40,7 @@ QUANTITIES = {
     "device": ("speed", "memory_gib", "profile", "failed"),
     "node": ("failed",),
     "nodes": ("gpus_per_port",),
+    "library": (_RELEASE,),
 }
 """Quantities that may be set, by the kind of component."""
 _SWITCHES = ".switches"
@@ -47,15 +52,15 @@ class ClusterChange:
     """One assignment, such as ``link.ib.bandwidth_gbyte_per_s=25`` or ``device.node0/gpu1.speed=0.5``."""
 
     of: str
-    """Kind of component: ``link``, ``device``, ``node`` or ``nodes``."""
+    """Kind of component: ``link``, ``device``, ``node``, ``nodes`` or ``library``."""
     which: str
     """Components: links by class or name pattern, devices by profile or name pattern, a node by number, and
-    the switches of nodes by a pattern of numbers: ``*.switches``."""
+    the switches of nodes by a pattern of numbers: ``*.switches``, a library by its name."""
     quantity: str
     """One of ``QUANTITIES``: a factor multiplies, ``speed`` is relative to the profile's, ``failed=1`` removes."""
     value: float
     word: str = ""
-    """Right side where it is no number: a compute profile or a transport."""
+    """Right side where it is no number: a compute profile, a transport or a release."""
 
     @property
     def text(self) -> str:
@@ -67,10 +72,10 @@ def read_change(name: str, text: str) -> ClusterChange:
     """Parse an assignment.
 
     Args:
-        name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY``, ``node.NUMBER.failed`` or
-            ``nodes.PATTERN.switches.gpus_per_port``.
+        name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY``, ``node.NUMBER.failed``,
+            ``nodes.PATTERN.switches.gpus_per_port`` or ``library.NAME.release``.
         text: Right side, a number; of ``device.PATTERN.profile`` a compute profile, of ``link.CLASS.transport`` a
-            transport.
+            transport, of ``library.NAME.release`` such as ``2.18``.
 
     Raises:
         ConfigError: The name has another form, or the value breaks the quantity's rule.
@@ -87,12 +92,8 @@ def read_change(name: str, text: str) -> ClusterChange:
         raise ConfigError(
             f"change of a {of} must be one of {known}, got {quantity!r}{did_you_mean(quantity, QUANTITIES[of])}"
         )
-    if quantity == _TRANSPORT:
-        load_transport(text)
-        return ClusterChange(of=of, which=which, quantity=quantity, value=math.nan, word=text)
-    if quantity == "profile":
-        if not text:
-            raise ConfigError(f"{name} must be a compute profile, got {text!r}")
+    if quantity in (_TRANSPORT, _RELEASE, "profile"):
+        _check_word(name, quantity, text)
         return ClusterChange(of=of, which=which, quantity=quantity, value=math.nan, word=text)
     if of == "nodes" and not which.endswith(_SWITCHES):
         raise ConfigError(f"change of nodes must look like nodes.PATTERN.switches.{quantity}=number, got {name!r}")
@@ -112,8 +113,18 @@ def read_change(name: str, text: str) -> ClusterChange:
     return ClusterChange(of=of, which=which, quantity=quantity, value=value)
 
 
+def _check_word(name: str, quantity: str, text: str) -> None:
+    """Raise where the right side of an assignment is no transport, release or compute profile."""
+    if quantity == _TRANSPORT:
+        load_transport(text)
+    elif quantity == _RELEASE and not _RELEASE_FORM.fullmatch(text):
+        raise ConfigError(f"{name} must be numbers with points between, such as 2.18, got {text!r}")
+    elif not text:
+        raise ConfigError(f"{name} must be a compute profile, got {text!r}")
+
+
 def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
-    """Return the content of a cluster file with the bandwidths, latencies and transports of classes that changes set.
+    """Return the content of a cluster file with what changes set of link classes, and of its library.
 
     With another transport goes what the file's library says of its own about steps between machines.
 
@@ -125,11 +136,13 @@ def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
     rows = {name: dict(row) for name, row in classes.items() if isinstance(row, Mapping)}
     changed = dict(tree)
     for change in changes:
+        if change.of == "library" and isinstance(changed.get("library"), Mapping):
+            changed["library"] = {**changed["library"], change.quantity: change.word}
         if _sets_class(change, rows):
             rows[change.which].pop(_EXCLUDES.get(change.quantity), None)
             rows[change.which][change.quantity] = change.word or change.value
             if change.quantity == _TRANSPORT:
-                changed["library"] = _without_far_steps(tree.get("library"))
+                changed["library"] = _without_far_steps(changed.get("library"))
     return {**changed, "link_classes": {**classes, **rows}}
 
 
@@ -160,7 +173,11 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
     classes = list(dict.fromkeys(link.link_class for link in graph.links.kinds))
     failed: set[str] = set()  # by name, because removing one renumbers the others
     for change in changes:
-        if change.of == "link" and not _sets_class(change, classes):
+        if change.of == "library":
+            if graph.library is None or graph.library.name != change.which:
+                known = [] if graph.library is None else [graph.library.name]
+                raise _unknown(change, f"library of the cluster ({', '.join(known) or 'it has none'})", known)
+        elif change.of == "link" and not _sets_class(change, classes):
             graph = _with_links(graph, change, classes)
         elif change.of == "nodes":
             graph = with_devices_per_port(graph, change.which.removesuffix(_SWITCHES), int(change.value))

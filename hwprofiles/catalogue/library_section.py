@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groundwork.units import GIGA, KIB, MICRO
-from hwprofiles.catalogue.transports import FarSteps, Microseconds, NetworkTransport, WireRatio
+from hwprofiles.catalogue.transports import FarSteps, Microseconds, NetworkTransport, WireRatio, load_transport
 from hwprofiles.devices.collective_library import CollectiveLibrary, InSwitchSums, LibraryProtocol
 
 _Share = Annotated[float, Field(gt=0.01, le=1, allow_inf_nan=False, strict=True)]
@@ -37,6 +37,7 @@ class _Protocol(_Section):
         """Return the protocol in SI units; between nodes it does what the transport says, where it says nothing."""
         own = {key: value for key in FarSteps.model_fields if (value := getattr(self, key, None)) is not None}
         far = transport.of(self.name).model_copy(update=own)
+        later = load_transport(transport.later_as).of(self.name) if transport.later_as else far
         return LibraryProtocol(
             name=self.name,
             call_s=self.call_us * MICRO,
@@ -49,6 +50,8 @@ class _Protocol(_Section):
             near_only=far.near_only,
             step_s=far.step_us * MICRO,
             message_s=far.message_us * MICRO,
+            later_hop_s=max(later.far_hop_us, far.far_hop_us) * MICRO,
+            later_message_s=max(later.message_us, far.message_us) * MICRO,
             message_bytes=far.message_kib * KIB,
         )
 
@@ -79,6 +82,7 @@ class LibrarySection(_Section):
     send_call_us: Microseconds | None = None
     send_share: _Share = 1.0
     amd_hosts: Annotated[bool, Field(strict=True)] = False
+    release: Annotated[str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,3}$", strict=True)] | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -109,6 +113,7 @@ class LibrarySection(_Section):
             send_call_s=None if self.send_call_us is None else self.send_call_us * MICRO,
             send_share=self.send_share,
             amd_hosts=self.amd_hosts,
+            release=None if self.release is None else tuple(map(int, self.release.split("."))),
             declared_s=transport.declared_us * MICRO,
             post_s=transport.post_us * MICRO,
             inline_s=transport.inline_us * MICRO,

@@ -61,6 +61,8 @@ class NetworkTransport(_Strict):
     """Time by which that takes longer where the send goes with its command, to which processors copy its data."""
     inline_bytes: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)] = 0.0
     """Bytes of the longest such send."""
+    later_as: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")] | None = None
+    """Transport whose latency and cost the messages of rings have that arrive before their receive is posted."""
     protocols: Mapping[str, FarSteps]
 
     def of(self, protocol: str) -> FarSteps:

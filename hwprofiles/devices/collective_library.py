@@ -26,6 +26,10 @@ class LibraryProtocol:
     """Least time of each step of a ring that crosses nodes: what posting a message takes."""
     message_s: float = 0.0
     """Time for which a long message of a ring that crosses nodes keeps its channel."""
+    later_hop_s: float = 0.0
+    """``far_hop_s`` of the steps of a ring for which no receive stands ready: those beyond the library's slots."""
+    later_message_s: float = 0.0
+    """``message_s`` of these."""
     message_bytes: float = 2.0**16
     """Bytes from which a message is long; shorter ones take a share of that time by their length."""
 
@@ -68,6 +72,8 @@ class CollectiveLibrary:
     """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
     amd_hosts: bool = False
     """True if the hosts' processors are AMD's, of which the library's tuner has constants of their own."""
+    release: tuple[int, ...] | None = None
+    """Release, such as (2, 18), by which its tuner's constants go; None: one of those that are in use now."""
     declared_s: float = 0.0
     """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
     post_s: float = 0.0

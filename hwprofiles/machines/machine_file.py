@@ -23,7 +23,7 @@ from hwprofiles.machines.merged import (
     with_cards,
     without_slow_cards,
 )
-from hwprofiles.machines.refined_network import with_card_rates, with_switches, with_transport
+from hwprofiles.machines.refined_network import with_card_rates, with_release, with_switches, with_transport
 from hwprofiles.machines.refined_rates import with_measured_rates
 from hwprofiles.readers.facts import Card, CardList, Collectives, Facts, Gpu, PairRates, SwitchTree, Topology
 from hwprofiles.readers.recognise import is_cluster_file, read_facts
@@ -72,7 +72,8 @@ def machine_file(paths: Sequence[Path], *, device: str = "", name: str = "", bas
         ]
     if not clusters and not _of(facts, Topology) and not _of(facts, PairRates):
         content = with_bus_bandwidth(content, _of(facts, Collectives))
-    content = dict(with_transport(content, _of(facts, Collectives)))
+    collectives = _of(facts, Collectives)
+    content = dict(with_release(with_transport(content, collectives), collectives))
     for tree in _of(facts, SwitchTree):
         content = with_switches(content, tree)
     if name:

@@ -112,6 +112,21 @@ def with_transport(content: Mapping[str, Any], measured: Sequence[Collectives]) 
     return content
 
 
+def with_release(content: Mapping[str, Any], measured: Sequence[Collectives]) -> Mapping[str, Any]:
+    """Return the content of a cluster file whose library is of the release of measured collectives between machines.
+
+    Raises:
+        ConfigError: They name two.
+    """
+    named = {each.release: each.origin for each in measured if each.release and len(set(each.hosts)) > 1}
+    if len(named) > 1:
+        both = " and ".join(f"{release} ({origin})" for release, origin in sorted(named.items()))
+        raise ConfigError(f"measurements must be of one release of NCCL, got {both}")
+    if not named or not isinstance(content.get("library"), Mapping):
+        return content
+    return {**content, "library": {**content["library"], "release": next(iter(named))}}
+
+
 def with_card_rates(content: Mapping[str, Any], cards: CardList) -> dict[str, Any]:
     """Return the content of a cluster file whose cards have the rates that ``ibstat`` prints.
 

@@ -77,6 +77,8 @@ class Collectives:
     size_bytes: tuple[float, ...]
     time_s: tuple[float, ...]
     transport: str = ""
+    release: str = ""
+    """Release of the library, such as ``2.18.3``; empty where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

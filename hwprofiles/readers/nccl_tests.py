@@ -1,4 +1,4 @@
-"""Readers of the output of nccl-tests (``all_reduce_perf`` and its kin), and of the transport that NCCL's log names."""
+"""Readers of the output of nccl-tests (``all_reduce_perf`` and its kin), and of what NCCL's log says of its network."""
 
 import math
 import re
@@ -54,6 +54,18 @@ def transport_of_log(text: str, origin: str) -> str:
     return found.pop() if found else ""
 
 
+def release_of_log(text: str, origin: str) -> str:
+    """Return the release that NCCL prints (NCCL_DEBUG=VERSION), such as ``2.18.3``; empty where it does not.
+
+    Raises:
+        ConfigError: There are two.
+    """
+    found = sorted(set(re.findall(r"NCCL version (\d{1,4}(?:\.\d{1,4}){1,3})", text)))
+    if len(found) > 1:
+        raise ConfigError(f"{origin}: measurements must be of one release of NCCL, got {' and '.join(found)}")
+    return found[0] if found else ""
+
+
 RESULT_HEADER = re.compile(r"^.*#\s+size\s.*time\s.*algbw\s.*busbw", re.MULTILINE)
 _RANK = re.compile(
     r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)", re.ASCII
@@ -81,7 +93,7 @@ def collectives_of(text: str, origin: str) -> Collectives:
 
     Raises:
         ConfigError: Ranks or rows are missing, a time is not in microseconds or not a positive number, the
-            collective is not known, or two transports are named.
+            collective is not known, or two transports or releases are named.
     """
     plain = _MPI_PREFIX.sub("", text)
     ranks = {int(match[1][:9]): (match[2], match[3].strip()) for match in _RANK.finditer(plain)}
@@ -106,6 +118,7 @@ def collectives_of(text: str, origin: str) -> Collectives:
         size_bytes=tuple(_positive(row[0], f"{origin}: size") for row in used),
         time_s=tuple(_positive(row[-_RESULTS], f"{origin}: time") * MICRO for row in used),
         transport=transport_of_log(plain, origin),
+        release=release_of_log(plain, origin),
     )
 
 

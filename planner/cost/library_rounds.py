@@ -41,6 +41,8 @@ _CHAIN_SHARE = 0.5
 to 8 machines of ABCI's V100."""
 _CALLS_IN_A_ROW = 20
 """Calls that benchmarks make in a row, of which they print the mean: nccl-tests, option -n."""
+_SLOTS = 8
+"""Messages for which a rank of a ring has receives posted ahead: NCCL_STEPS (NCCL, src/include/device.h)."""
 _BUSY = 0.1
 """Share of the links' time that they are busy while messages keep the channels of rings."""
 _CHANNEL_BYTES_PER_S = 12.5e9
@@ -384,7 +386,8 @@ def _carrying(
         links = Traffic(source=rings.source, target=rings.target, sent=sent, taken=taken)
         copied_s += max(thread_s - _busiest_s_per_byte(network, links, devices), 0.0)
     if "-ring-" in scheme and scheme.endswith((SHORT, LONG)):
-        kept_s = (1 - _BUSY) * steps * _protocol(network, scheme).message_s
+        protocol, late = _protocol(network, scheme), max(steps - _SLOTS, 0)
+        kept_s = (1 - _BUSY) * ((steps - late) * protocol.message_s + late * protocol.later_message_s)
         if scheme.endswith(LONG):
             latency_s += kept_s
             copied_s *= _BUSY
@@ -488,7 +491,9 @@ def _ring_latency(protocol: LibraryProtocol, steps: Any, share: Any, *, waits: b
         waits: Whether steps inside nodes keep pace with those between them.
     """
     near_s = max(protocol.hop_s, protocol.step_s) if waits and share > 0 else protocol.hop_s
-    return protocol.call_s + steps * ((1 - share) * near_s + share * protocol.far_hop_s)
+    late = max(steps - _SLOTS, 0) if waits else 0
+    far_s = (steps - late) * protocol.far_hop_s + late * protocol.later_hop_s
+    return protocol.call_s + steps * (1 - share) * near_s + share * far_s
 
 
 def _tree_hops_s(protocol: LibraryProtocol, count: Any, nodes: Any, levels: Any) -> Any:

@@ -6,7 +6,8 @@ network's plug-in can declare a latency, which the tuner adds to each step betwe
 maker of the hosts' processors.
 
 Source:
-    NVIDIA's NCCL, src/graph/tuning.cc (2.21): ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``, ``getNetOverhead``.
+    NVIDIA's NCCL, src/graph/tuning.cc (2.21): ``ncclTopoTuneModel``, ``ncclTopoGetAlgoTime``, ``getNetOverhead``; and
+    2.18.3, of releases before.
 """
 
 from typing import NamedTuple
@@ -45,6 +46,10 @@ _SHARES = {
     "tree": {"ll": 0.92 / 3.8, "ll128": 0.92 * 120 / 128, "simple": 0.92},
 }
 """Shares of the bandwidth that each reaches."""
+_FORMER = ((2, 18), (2, 21))
+"""Releases from the first to before the second have constants of their own; of those before nothing is known."""
+_FORMER_LL_SHARE = 0.25
+"""Share that they expect rings of the first protocol to reach: they take trees up to longer buffers."""
 _LL_BUS_BYTES_PER_S = {False: (39.0 * GIGA, 20.4 * GIGA), True: (22.5 * GIGA, 19.0 * GIGA)}
 """Bandwidth to which the first protocol is bound: two nodes, and more; by whether the hosts' processors are AMD's."""
 _TREE_SHARES = {
@@ -80,6 +85,7 @@ def tuner_s(
         size_bytes: Bytes of the whole buffer.
     """
     name = protocol if protocol in _POSTED_US else "simple"
+    former = library.release is not None and _FORMER[0] <= library.release < _FORMER[1]
     constants, both = _CONSTANTS[algorithm, name], 2 if collective == "all-reduce" else 1
     flushes = 2 if name == "simple" else 1  # the last protocol's data are flushed too
     declared_us = library.declared_s / MICRO * flushes
@@ -92,14 +98,14 @@ def tuner_s(
     elif collective == "broadcast":  # all nodes have the same channels: one step of each fills them
         waited_us, rate = np.asarray(far_us), spread.ring_bytes_per_s
     else:
-        far_steps = both * (spread.nodes - 1)
+        far_steps = both * (spread.nodes if former and both == 2 else spread.nodes - 1)
         steps = both * (spread.ranks - 1) - far_steps
         posted_us = _POSTED_US[name] * (_AMD_POSTED if library.amd_hosts else 1.0)
         waited_us = steps * max(constants.near, posted_us) + far_steps * far_us
         rate = spread.ring_bytes_per_s
         if name == "simple" and both == 2:
             waited_us = waited_us * _PLATEAU
-    share = _SHARES[algorithm][name]
+    share = _FORMER_LL_SHARE if former and (algorithm, name) == ("ring", "ll") else _SHARES[algorithm][name]
     if name == "ll":
         # the bound is on the bytes that links carry, which rings carry 2 (p - 1) / p times in an all-reduce
         carried = both * (1 - 1 / np.maximum(spread.ranks, 2))

@@ -13,12 +13,18 @@ from groundwork.array_types import Floats
 from groundwork.units import MICRO
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content, cluster_path
 from hwprofiles.catalogue.cluster_reader import read_tree
-from hwprofiles.machines.refined_network import with_transport
+from hwprofiles.machines.refined_network import with_release, with_transport
 from hwprofiles.readers.facts import Collectives
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes
 from studies.calibrate.library_fit import fitted_library
-from studies.fidelity.collective_times import collective_row, measured_members, measured_system, measured_transport
+from studies.fidelity.collective_times import (
+    collective_row,
+    measured_members,
+    measured_release,
+    measured_system,
+    measured_transport,
+)
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import CALIBRATED_MEASURE, JudgedRow
 
@@ -55,11 +61,12 @@ def calibrated_content(rows: Sequence[Any]) -> dict[str, Any]:
             size_bytes=tuple(row.size_bytes for row in own),
             time_s=tuple(row.time_us * MICRO for row in own),
             transport=measured_transport(own[0], system),
+            release=measured_release(own[0]),
         )
         measured.append(collectives)
     tree = read_tree(cluster_path(system.cluster.partition(":")[0]))
     content = {str(key): value for key, value in tree.items()}
-    return fitted_library(with_transport(content, measured), measured).content
+    return fitted_library(with_release(with_transport(content, measured), measured), measured).content
 
 
 def _alike(rows: Sequence[Any]) -> list[list[Any]]:

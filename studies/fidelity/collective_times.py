@@ -1,5 +1,6 @@
 """Collectives: public times by system, number of devices and size, beside the prices of the cost model."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,6 +138,12 @@ def measured_transport(row: Any, system: MeasuredSystem) -> str:
     return cluster_transport(judged_spec(system.cluster.replace("NODES", str(int(row.nodes)))))
 
 
+def measured_release(row: Any) -> str:
+    """Return the release of NCCL by which collectives between machines were measured; empty if it is not known."""
+    found = re.match(r"[0-9]+(\.[0-9]+)+", str(row.software)) if row.nodes > 1 else None
+    return found[0] if found else ""
+
+
 def _size_text(size_bytes: float) -> str:
     """Return a size in few digits."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -150,6 +157,8 @@ def _priced(row: Any, system: MeasuredSystem) -> tuple[float, str]:
     spec = system.cluster.replace("NODES", str(int(row.nodes)))
     if not _is_known(spec):
         return float("nan"), f"no cluster stands for {row.system}"
+    if measured_release(row) and not system.tree:
+        spec += f"{',' if ':' in spec else ':'}library.nccl.release={measured_release(row)}"
     devices = measured_members(row, system)
     if row.collective == "all-reduce":
         return all_reduce_price_s(spec, devices, row.size_bytes), ""

@@ -75,3 +75,15 @@ def test_measurements_of_two_transports_are_refused(tmp_path):
         ConfigError, match=r"both.txt: measurements must be of one transport, got infiniband and sockets"
     ):
         machine_file([tmp_path / "both.txt"], base="dgx-a100")
+
+
+def test_a_cluster_file_has_the_release_that_a_log_names(tmp_path):
+    """One release between machines, of which the library's tuner is; two are refused, in one file or in two."""
+    for name, release in (("old.txt", "2.18.3+cuda12.2"), ("new.txt", "2.21.5+cuda12.4")):
+        (tmp_path / name).write_text(f"n0:7:7 [0] NCCL INFO NCCL version {release}\n{TWO}")
+    assert machine_file([tmp_path / "old.txt"], base="dgx-a100").content["library"]["release"] == "2.18.3"
+    with pytest.raises(ConfigError, match=r"of one release of NCCL, got 2.18.3 \(.*old.txt\) and 2.21.5 \(.*new.txt"):
+        machine_file([tmp_path / "old.txt", tmp_path / "new.txt"], base="dgx-a100")
+    (tmp_path / "both.txt").write_text(f"NCCL version 2.18.3\nNCCL version 2.21.5\n{TWO}")
+    with pytest.raises(ConfigError, match=r"both.txt: measurements must be of one release of NCCL, got 2.18.3 and"):
+        machine_file([tmp_path / "both.txt"], base="dgx-a100")

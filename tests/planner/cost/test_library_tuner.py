@@ -42,6 +42,38 @@ def test_the_tuner_prices_as_its_source_does(algorithm, protocol, size, declared
     assert found * 1e6 == pytest.approx(by_hand_us, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("release", "far_steps", "share"), [("2.18.3", 4, 0.25), ("2.20", 4, 0.25), ("2.21.5", 2, 0.5)]
+)
+def test_releases_before_2_21_expect_less_of_rings_of_the_first_protocol(release, far_steps, share):
+    """They count two steps between nodes more; the tuner of 2.18.3 by hand."""
+    library = routes_of_cluster(load_cluster(f"{TWO},library.nccl.release={release}")).library
+    found = tuner_s(library, "ring", "ll", "all-reduce", SPREAD, np.array(1e6))
+    by_hand_us = 6.6 + (14 - far_steps) * 1.0 + far_steps * 2.7 + 1e6 / (share * 27e3)
+    assert found * 1e6 == pytest.approx(by_hand_us, rel=1e-9)
+
+
+def test_a_release_is_of_the_library_of_the_cluster():
+    with pytest.raises(ConfigError, match=r"library.nccl.release must be numbers with points .*, got 'new'"):
+        load_cluster(f"{TWO},library.nccl.release=new")
+    with pytest.raises(ConfigError, match=r"must name a library of the cluster \(nccl\), got 'rccl'"):
+        load_cluster(f"{TWO},library.rccl.release=2.18")
+    with pytest.raises(ConfigError, match="it has none"):
+        load_cluster("k80-16:library.nccl.release=2.18")
+
+
+@pytest.mark.parametrize("nodes", [2, 16])
+def test_steps_beyond_the_slots_of_a_ring_find_no_receive(nodes):
+    """All-gathers of a few bytes over nodes of four, by hand: seven steps on two nodes, 63 on 16."""
+    steps = 4 * nodes - 1
+    short, late = load_transport("slingshot").of("ll"), load_transport("slingshot-rendezvous").of("ll")
+    network = routes_of_cluster(load_cluster(f"polaris:nodes={nodes}"))
+    (ring,) = library_collective(network, "library-ring-ll-short", "all-gather", tuple(range(4 * nodes)))
+    far_us = min(steps, 8) * short.far_hop_us + max(steps - 8, 0) * late.far_hop_us
+    by_hand_us = 10.1 + steps * 3 / 4 * short.step_us + far_us / 4
+    assert ring.traffic.latency_s * 1e6 == pytest.approx(by_hand_us, rel=1e-9)
+
+
 @pytest.mark.parametrize("transport", transport_names())
 def test_what_is_chosen_is_one_of_the_families_but_not_always_the_fastest(transport):
     spec = f"{TWO},link.ndr.transport={transport}"
