@@ -106,6 +106,11 @@ def configured_model(path: Path, given: Sequence[InputSpec] = ()) -> ConfiguredM
         _check_inputs(inputs, own, family.any_length)
     else:
         inputs = tuple(each if each.floating else _capped(config, each) for each in own)
+        if family.any_length and "max_position_embeddings" not in config.values:
+            config.notes.append(
+                f"sequences have {inputs[0].shape[1]:,} words, as the configuration has no max_position_embeddings: "
+                f"--input 1xN:int imports longer or shorter ones"
+            )
     _note_window(config, max(each.shape[1] for each in inputs))
     try:
         with torch.device("meta"):

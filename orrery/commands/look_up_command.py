@@ -53,8 +53,8 @@ def orrery_import(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="package.module:function, a function of --model-file, a .pt2 or an .onnx file, a published "
-            "config.json, or a model of the catalogue, to edit it.",
+            help="package.module:function, FILE.py:function, a function of --model-file, a .pt2 or an .onnx file, a "
+            "published config.json, or a model of the catalogue, to edit it.",
         ),
     ],
     *,

@@ -51,9 +51,10 @@ def data_parallel_note(model: CostModel, results: Sequence[StrategyResult]) -> s
     sync_s = sum(layer.gradient_sync_s for layer in data.layers)
     exposed = f"{data.exposed_communication_s / MILLI:.3g} ms"
     if data.exposed_communication_s <= _HIDDEN * data.simulated_s:
+        rest = f", all but {exposed}" if data.exposed_communication_s > 0 else ""
         return (
-            f"data hides its gradient synchronisation ({sync_s / MILLI:.3g} ms) under the backward pass, all but "
-            f"{exposed}: no strategy can be much faster than one that only computes"
+            f"data hides its gradient synchronisation ({sync_s / MILLI:.3g} ms) under the backward pass{rest}: no "
+            f"strategy can be much faster than one that only computes"
         )
     shown = f"data exposes {exposed} of communication at batch {model.graph.batch:,}"
     for power in range(1, _DOUBLINGS + 1):

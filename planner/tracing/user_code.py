@@ -26,8 +26,8 @@ def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
     """Build a module by calling a function, or a class, without arguments; on the meta device where it can be.
 
     Args:
-        spec: ``package.module:function``, or ``function`` with a file.
-        file: Python file that holds the function; None: an importable module.
+        spec: ``package.module:function``, ``FILE.py:function``, or ``function`` with a file.
+        file: Python file that holds the function; None: that of the spec.
 
     Raises:
         ConfigError: There is no such code, it raises an exception, or what it returns is no ``torch.nn.Module``.
@@ -39,6 +39,8 @@ def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
     where, _, name = spec.rpartition(":")
     if not name.isidentifier() or (file is None and not where):
         raise ConfigError(f"model must be package.module:function, got {spec!r}")
+    if file is None and where.endswith(".py"):
+        file = Path(where)
     code = _file(file) if file is not None else _module(where)
     build = getattr(code, name, None)
     if build is None:

@@ -370,6 +370,9 @@ def test_long_sequences_and_what_is_not_followed_are_said(tmp_path):
 
     assert [each.shape for each in (*short.inputs, *long.inputs)] == [(1, 4096), (2, 8192)]
     assert "4,096 words of the 32,768 that it allows: --input 1x32768:int" in short.notes[0]
+    fewer = {name: value for name, value in fields.items() if name != "max_position_embeddings"}
+    open_ended = configured_model(written(tmp_path, fewer | {"num_hidden_layers": 1}))
+    assert "sequences have 2,048 words, as the configuration has no max_position_embeddings" in open_ended.notes[0]
     assert "sliding_window of 4,096 is not followed" in long.notes[0]
     assert all("rope_scaling (llama3) is not followed" in each.notes[-1] for each in (short, long))
 

@@ -75,7 +75,8 @@ def test_functions_of_a_file_build_modules(code, name):
     """A class and a function build the same; code that reads values while it builds runs on the processor."""
     specs = input_specs(["2x3x6x6"])
 
-    assert rows(trace_of(built_module(name, file=code), specs)) == rows(trace_of(Net(), specs))
+    for built in (built_module(name, file=code), built_module(f"{code}:{name}")):
+        assert rows(trace_of(built, specs)) == rows(trace_of(Net(), specs))
 
 
 @pytest.mark.parametrize(
