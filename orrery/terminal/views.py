@@ -129,7 +129,10 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
     if interval := printed.pop("likely_s", None):
         unit = time_unit(interval[:1])
         printed["likely"] = f"{likely_ends(interval, unit)} {unit.name}"
-    for kind, size in printed.pop("memory_by_kind_bytes", {}).items():
+    by_kind = printed.pop("memory_by_kind_bytes", {})
+    if by_kind:
+        printed["peak_memory_bytes"] = sum(by_kind.values())
+    for kind, size in by_kind.items():
         printed[f"memory_{kind}_bytes"] = size
     for name in ("mfu", "hfu"):
         if printed.get(name):

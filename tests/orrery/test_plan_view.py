@@ -29,6 +29,12 @@ def test_the_answer_comes_first(capsys, tmp_path):
     )
     assert sum("conv1_1 to pool5" in line for line in lines) == 1
     assert not any("conv3_1" in line for line in lines)
+    held = {
+        name: float(size.replace(",", ""))
+        for name, size in re.findall(r"(\w+ memory|memory [a-z ]+) \(MiB\) +│ ([\d,.]+)", "\n".join(lines))
+    }
+    peak = held.pop("peak memory")
+    assert peak == pytest.approx(sum(held.values()), rel=0.01), "the peak is said beside what it is made of"
 
 
 def test_rows_hold_every_layer_once():
