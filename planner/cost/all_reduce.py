@@ -8,6 +8,7 @@ which sum their gradients at the same time:
     groups  0 and 2 hold the filters of channel 0, 1 and 3 those of channel 1
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,15 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from groundwork.sparse_rows import distinct
 from planner.compression.settings import AUTO, LIBRARY
-from planner.cost.library_choice import LibraryChoice, is_library_scheme, library_choice, library_families
+from planner.cost.library_choice import (
+    LibraryChoice,
+    fastest_of_family,
+    is_in_network,
+    is_library_scheme,
+    library_choice,
+    library_families,
+    tuned_s,
+)
 from planner.cost.library_rounds import library_rounds
 from planner.cost.library_tuner import Spread
 from planner.graph.computation_graph import Layer
@@ -56,10 +65,61 @@ def replica_groups(rank: Ints, grid: Sequence[int], devices: Ints) -> Ints:
     Returns:
         Shape (groups, replicas).
     """
+    groups = _in_groups(grid, devices)
+    return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
+
+
+def _in_groups(grid: Sequence[int], devices: Ints) -> Ints:
+    """Return the devices that hold the same parameters, in the order of their parts; as ``replica_groups``."""
     # Groups come first, so that each row has the parts of one shard, or those that compute the same of it.
     order = [*range(1, len(grid), 2), *range(0, len(grid), 2)]
-    groups = devices.reshape(grid).transpose(order).reshape(math.prod(grid[1::2]), -1)
-    return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
+    return devices.reshape(grid).transpose(order).reshape(math.prod(grid[1::2]), -1)
+
+
+class ReplicaNodes(NamedTuple):
+    """On how many nodes the replicas of a buffer are, under each configuration of a space, shape (C,) each."""
+
+    most: Ints
+    """Nodes of the group that is on the most."""
+    received: Ints
+    """Nodes of all groups that are on more than one, together."""
+    received_others: Ints
+    """Nodes of all groups but for one of each, together."""
+    used: Ints
+    """Nodes of all parts."""
+
+
+def replica_nodes(network: ClusterRoutes, space: ConfigSpace, split: tuple[str, ...]) -> ReplicaNodes:
+    """Return on how many nodes the replicas of a buffer are.
+
+    Args:
+        network: Routes of the cluster.
+        space: C configurations of the layer.
+        split: Dimensions of the layer's output that split the buffer.
+    """
+    grids = space.replica_grid(split)
+    if len(space.strides):
+        keys, at = np.unique(np.column_stack([grids, space.strides]), axis=0, return_inverse=True)
+        rows = [_nodes_of_groups(network, _merged(key[:-1]), key[-1]) for key in keys.tolist()]
+    else:
+        at = np.arange(space.size)
+        devices = [space.devices_of(c) for c in range(space.size)]
+        rows = [_counted(network, grid, each) for grid, each in zip(grids.tolist(), devices, strict=True)]
+    return ReplicaNodes(*np.array(rows).reshape(-1, 4)[at.ravel()].T)
+
+
+@lru_cache(maxsize=65536)
+def _nodes_of_groups(network: ClusterRoutes, grid: tuple[int, ...], stride: int) -> tuple[int, int, int, int]:
+    """Return ``_counted`` of parts at equal distances, the first on device 0."""
+    return _counted(network, grid, np.arange(math.prod(grid)) * stride)
+
+
+def _counted(network: ClusterRoutes, grid: Sequence[int], devices: Ints) -> tuple[int, int, int, int]:
+    """Return the fields of ``ReplicaNodes`` for one configuration; arguments as for ``replica_groups``."""
+    groups = np.sort(network.node[_in_groups(grid, devices)], axis=1)
+    counts = 1 + np.count_nonzero(np.diff(groups, axis=1), axis=1)
+    apart = counts[counts > 1].tolist()
+    return int(counts.max()), sum(apart), sum(apart) - len(apart), len(distinct(network.node[devices]))
 
 
 def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
@@ -96,22 +156,23 @@ class _GroupRounds:
 
 
 @lru_cache(maxsize=65536)
-def _rounds(network: ClusterRoutes, scheme: str, grid: tuple[int, ...], devices: bytes) -> _GroupRounds:
+def _rounds(network: ClusterRoutes, scheme: str, grid: tuple[int, ...], devices: int | bytes) -> _GroupRounds:
     """Return the rounds of one configuration, all groups at the same time.
 
     Args:
         network: Routes of the cluster.
         scheme: The algorithm.
         grid: The row of ``ConfigSpace.replica_grid``.
-        devices: Device of each part, as bytes: arrays cannot be keys.
+        devices: Distance between the devices of neighbouring parts, or the device of each part as bytes: arrays cannot
+            be keys.
     """
-    groups = replica_groups(network.rank, grid, np.frombuffer(devices, dtype=np.int64))
+    groups = _replicas(network, grid, devices)
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes, fixed_s, copied_s = [], [], [], [], [], []
     for steps in zip(*plans, strict=True):
         # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
         source, target, taken, traffics = _traffic(groups, steps)
-        links, alone_s_per_byte = _links_used(network, source.tobytes(), target.tobytes())
+        links, alone_s_per_byte = _links_used(network, source, target)
         if (taken == taken[0]).all():
             busy.append(alone_s_per_byte * float(taken[0]))
         else:
@@ -132,20 +193,35 @@ def _rounds(network: ClusterRoutes, scheme: str, grid: tuple[int, ...], devices:
     )
 
 
-@lru_cache(maxsize=65536)
-def _links_used(network: ClusterRoutes, source: bytes, target: bytes) -> tuple[Ints, float]:
+@lru_cache(maxsize=64)
+def _replicas(network: ClusterRoutes, grid: tuple[int, ...], devices: int | bytes) -> Ints:
+    """Return the groups of replicas of one configuration, which all algorithms ask for; arguments as of ``_rounds``."""
+    placed = np.arange(math.prod(grid)) * devices if isinstance(devices, int) else np.frombuffer(devices, np.int64)
+    return replica_groups(network.rank, grid, placed)
+
+
+def _links_used(network: ClusterRoutes, source: Ints, target: Ints) -> tuple[Ints, float]:
     """Return the latency classes of messages, and the time of the busiest link where each message has one byte.
 
     The protocols of a library differ in neither.
 
     Args:
         network: Routes of the cluster.
-        source: Devices that send, as bytes.
+        source: Devices that send.
         target: Devices that receive.
     """
-    ends = np.frombuffer(source, dtype=np.int64), np.frombuffer(target, dtype=np.int64)
-    loads = network.link_loads(*ends, np.ones(len(ends[0])))
-    return np.unique(network.latency_classes(*ends)), float((loads * network.seconds_per_byte).max())
+    known, key = _known_links(network), hashlib.blake2b(np.stack((source, target)), digest_size=16).digest()
+    if key not in known:
+        loads = network.link_loads(source, target, np.ones(len(source)))
+        classes = np.unique(network.latency_classes(source, target))
+        known[key] = classes, float((loads * network.seconds_per_byte).max())
+    return known[key]
+
+
+@lru_cache(maxsize=64)
+def _known_links(_network: ClusterRoutes) -> dict[bytes, tuple[Ints, float]]:
+    """Return what ``_links_used`` has found between the devices of a cluster, by a digest of the messages' ends."""
+    return {}
 
 
 def _traffic(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints, Floats, Sequence[Traffic]]:
@@ -159,9 +235,10 @@ def _traffic(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints, Floats, 
     if all(step is steps[0] for step in steps):
         each = steps[0].traffic
         return groups[:, each.source].ravel(), groups[:, each.target].ravel(), np.tile(each.taken, len(groups)), [each]
-    rows = [step.traffic.among(group) for group, step in zip(groups, steps, strict=True)]
-    ends = (np.concatenate([each.source for each in rows]), np.concatenate([each.target for each in rows]))
-    return *ends, np.concatenate([each.taken for each in rows]), rows
+    rows = [step.traffic for step in steps]
+    source = np.concatenate([group[each.source] for group, each in zip(groups, rows, strict=True)])
+    target = np.concatenate([group[each.target] for group, each in zip(groups, rows, strict=True)])
+    return source, target, np.concatenate([each.taken for each in rows]), rows
 
 
 class _SpaceRounds(NamedTuple):
@@ -180,12 +257,12 @@ class _SpaceRounds(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _replicated(space: ConfigSpace, split: tuple[str, ...]) -> list[tuple[int, tuple[int, ...], bytes]]:
-    """Return the configurations in which parameters have replicas, with their grid, and their devices as bytes."""
-    found = list[tuple[int, tuple[int, ...], bytes]]()
+def _replicated(space: ConfigSpace, split: tuple[str, ...]) -> list[tuple[int, tuple[int, ...], int | bytes]]:
+    """Return the configurations in which parameters have replicas, with their grid and devices as of ``_rounds``."""
+    found, strides = list[tuple[int, tuple[int, ...], int | bytes]](), space.strides.tolist()
     for c, row in enumerate(space.replica_grid(split).tolist()):
         if math.prod(row[::2]) > 1:
-            found.append((c, _merged(row), space.devices_of(c).tobytes()))
+            found.append((c, _merged(row), strides[c] if strides else space.devices_of(c).tobytes()))
     return found
 
 
@@ -257,7 +334,7 @@ def all_reduce_s(
     if scheme not in GRADIENT_SYNCS and not is_library_scheme(scheme):
         raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {scheme!r}")
     if scheme == LIBRARY:
-        return _library_choice(network, space, parameter_bytes, split).seconds
+        return _library_s(network, space, parameter_bytes, split)
     if scheme == AUTO:
         schemes = candidate_all_reduces(network, space)
         return np.asarray(
@@ -289,6 +366,40 @@ def _library_choice(
     ]
     size = parameter_bytes / space.shards(split)
     return library_choice(network, families, "all-reduce", _spread(network, space, split), size, seconds)
+
+
+def _library_s(
+    network: ClusterRoutes, space: ConfigSpace, parameter_bytes: Floats | float, split: tuple[str, ...]
+) -> Floats:
+    """Return the seconds of ``_library_choice``, pricing of the algorithms between nodes what the tuner takes alone."""
+    spread, seconds = _spread(network, space, split), np.zeros(space.size)
+    size = np.broadcast_to(parameter_bytes, space.size) / space.shards(split)
+    families, total = library_families(network, distinct(space.devices)), size * space.shards(split)
+    expected, known = list[Floats](), dict[int, Floats]()
+    for place, family in enumerate(families):
+        expected.append(tuned_s(network, family, "all-reduce", spread, size))
+        if is_in_network(family) and (spread.nodes > 1).any():
+            own = [all_reduce_s(network, scheme, space, total, split=split) for scheme in family]
+            expected[-1] = known[place] = fastest_of_family(own)[1]
+    taken = np.where(spread.nodes > 1, np.argmin(expected, axis=0), -1)
+    for place in np.unique(taken).tolist():
+        rows = np.flatnonzero(taken == place)
+        if place in known:
+            seconds[rows] = known[place][rows]
+            continue
+        some = space if len(rows) == space.size else _some(space, rows.tobytes())
+        if place < 0:  # in one node: the fastest
+            seconds[rows] = _library_choice(network, some, total[rows], split).seconds
+        else:
+            own = [all_reduce_s(network, scheme, some, total[rows], split=split) for scheme in families[place]]
+            seconds[rows] = fastest_of_family(own)[1]
+    return seconds
+
+
+@lru_cache(maxsize=512)
+def _some(space: ConfigSpace, rows: bytes) -> ConfigSpace:
+    """Return some configurations of a space, given by their indices as bytes; one object each time."""
+    return space.only(np.frombuffer(rows, dtype=np.int64))
 
 
 @lru_cache(maxsize=512)

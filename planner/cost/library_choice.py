@@ -115,16 +115,10 @@ def library_choice(
     scheme, family_s, expected = list[Ints](), list[Floats](), list[Floats]()
     first = 0
     for family in families:
-        rows = np.array(seconds[first : first + len(family)])
-        at = np.argmin(rows[:2], axis=0)
-        if len(family) > 2:
-            at = np.where(rows[2] > rows[:2].min(axis=0), 2, at)
-        own_s = np.take_along_axis(rows, at[None], axis=0)[0]
-        algorithm, protocol = family[-1].split("-")[1:3]
-        tuned_s = own_s if algorithm == "network" else np.full_like(own_s, np.inf)  # others are of one node
-        if algorithm in ("ring", "tree"):
-            tuned_s = tuner_s(library_of(network), algorithm, protocol, collective, spread, size_bytes)
-        expected.append(np.where(spread.nodes > 1, tuned_s, own_s))
+        at, own_s = fastest_of_family(seconds[first : first + len(family)])
+        expected.append(np.where(spread.nodes > 1, tuned_s(network, family, collective, spread, size_bytes), own_s))
+        if is_in_network(family):
+            expected[-1] = own_s
         scheme.append(first + at)
         family_s.append(own_s)
         first += len(family)
@@ -136,3 +130,27 @@ def library_choice(
         family_of,
         np.array(family_s),
     )
+
+
+def fastest_of_family(seconds: Sequence[Floats]) -> tuple[Ints, Floats]:
+    """Return which scheme of a family holds for each buffer, and its seconds, from those of all its schemes."""
+    rows = np.array(seconds)
+    at = np.argmin(rows[:2], axis=0)
+    if len(rows) > 2:
+        at = np.where(rows[2] > rows[:2].min(axis=0), 2, at)
+    return at, np.take_along_axis(rows, at[None], axis=0)[0]
+
+
+def is_in_network(family: Sequence[str]) -> bool:
+    """Return whether the switches of the network sum, which the tuner takes where that is faster than it expects."""
+    return family[-1].split("-")[1] == "network"
+
+
+def tuned_s(
+    network: ClusterRoutes, family: Sequence[str], collective: str, spread: Spread, size_bytes: Floats
+) -> Floats:
+    """Return the seconds that the tuner expects of a family between nodes; infinite for those of one node."""
+    algorithm, protocol = family[-1].split("-")[1:3]
+    if algorithm in ("ring", "tree"):
+        return tuner_s(library_of(network), algorithm, protocol, collective, spread, size_bytes)
+    return np.full(np.shape(size_bytes), np.inf)

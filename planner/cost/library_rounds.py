@@ -54,7 +54,8 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
 
     Groups of one layer run by one scheme, and some may lie in a node and others not.
     """
-    inside = len(distinct(network.node[devices])) == 1
+    node = network.node[devices]
+    inside = bool((node == node[0]).all())
     if scheme.endswith("-network-sums") and not inside:
         return scheme
     if inside:

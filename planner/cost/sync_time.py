@@ -10,7 +10,7 @@ import numpy as np
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from planner.compression.settings import LIBRARY
-from planner.cost.all_reduce import all_reduce_s
+from planner.cost.all_reduce import all_reduce_s, replica_nodes
 from planner.cost.library_rounds import least_all_reduce_s
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.shapes import SUMMED
@@ -90,24 +90,19 @@ class SyncTimes:
         links between them, twice what they hold of each buffer but for one node in n, or once if switches sum.
         """
         network, ends, total = self.network, route_ends(self.network), np.zeros(space.size)
-        most = int(np.bincount(network.node).max())
-        far_bytes_per_s = most / max(float(ends.in_s_per_byte[FAR].min()), 1e-300)
-        shared_s_per_byte = float(ends.node_in_s_per_byte.min())
+        far_s_per_byte, shared_s_per_byte = float(ends.in_s_per_byte[FAR].min()), float(ends.node_in_s_per_byte.min())
         once = network.library is not None and network.library.in_network is not None
         for size, split, times in self.buffers(index, space):
             if not np.any(size):
                 continue
-            grid = space.replica_grid(split)
-            ranks, groups = grid[:, ::2].prod(axis=1), grid[:, 1::2].prod(axis=1)
-            held = size / space.shards(split)
-            nodes = -(-ranks // most)
-            # of all nodes one gets at least the mean of what all get
-            used = np.maximum(np.minimum(space.parts, network.node[-1] + 1), 1)
-            crossing = groups * held * (nodes if once else 2 * (nodes - 1)) * (nodes > 1) / used
+            ranks, held = space.replica_grid(split)[:, ::2].prod(axis=1), size / space.shards(split)
+            spread = replica_nodes(network, space, split)
+            # of all devices, and of all nodes, one gets at least the mean of what all get
+            crossing = held * np.where(once, spread.received, 2 * spread.received_others)
             near_s = held * (LEAST_TAKEN / network.widest_bytes_per_s)
-            far_s = crossing * max(1 / far_bytes_per_s, shared_s_per_byte)
+            far_s = crossing * np.maximum(far_s_per_byte / space.parts, shared_s_per_byte / spread.used)
             if self.gradient_sync == LIBRARY:
-                busy_s = least_all_reduce_s(network, np.maximum(ranks, 2), nodes, held, near_s, far_s)
+                busy_s = least_all_reduce_s(network, np.maximum(ranks, 2), spread.most, held, near_s, far_s)
             else:
                 messages = 2 * (ranks - 1) if self.gradient_sync == "ring" else 1
                 busy_s = np.maximum(near_s, far_s) + messages * min(ends.in_s[NEAR].min(), ends.in_s[FAR].min())

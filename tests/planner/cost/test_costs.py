@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.devices.collective_library import InSwitchSums
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.cost.all_reduce import all_reduce_s
+from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.layouts.configurations import Configuration, all_configurations, space_of
@@ -153,6 +153,31 @@ def test_bounds_of_layers_are_below_their_costs(name, scheme):
         assert (least <= model.node_costs(i, some).total_s * (1 + 1e-12)).all()
         near = max(near, float((least / model.node_costs(i, some).total_s).max()))
     assert near > 0.5
+
+
+def test_bounds_count_the_nodes_of_each_group():
+    """Rings between nodes, one device of each: the bound is the links' time, far more than that of the fewest nodes."""
+    cluster = load_cluster("dgx-h100:nodes=4")
+    model = CostModel(load_model("vgg16", batch=32), cluster, "library")
+    index = next(i for i, layer in enumerate(model.graph.layers) if layer.name == "fc1")
+    space = model.all_configurations()[index]
+    chosen = (space.degrees[:, :2] == [4, 1]).all(axis=1) & (space.strides == 8)
+    alone = space.only(np.flatnonzero(chosen))
+    least, price = model.sync_times.least_s(index, alone), model.sync_times.seconds(index, alone)[0]
+    assert 0.8 * price < least <= price
+
+
+@pytest.mark.parametrize("name", ["dgx-h100:nodes=4", "dgx1-p100:nodes=3", "abci-v100:nodes=3"])
+def test_a_library_takes_for_each_configuration_what_it_takes_for_that_alone(name):
+    """Costs price the chosen algorithm; a choice for one configuration prices all of them."""
+    network, rng = routes_of_cluster(load_cluster(name)), np.random.default_rng(1)
+    layer = small_graph().layers[0]
+    space = all_configurations(layer.output, layer.parallel_dims, network.device_count, network.node_size)
+    for size in (1e3, 1e6, 1e8):
+        seconds = all_reduce_s(network, "library", space, size)
+        for c in rng.choice(space.size, size=min(space.size, 12), replace=False).tolist():
+            choice = choose_all_reduce(network, "library", space.alone(c), size, split=("channel",))
+            assert seconds[c] == pytest.approx(choice.price_s, rel=1e-12)
 
 
 @given(
