@@ -210,7 +210,7 @@ def _links_used(network: ClusterRoutes, source: Ints, target: Ints) -> tuple[Int
         source: Devices that send.
         target: Devices that receive.
     """
-    known, key = _known_links(network), hashlib.blake2b(np.stack((source, target)), digest_size=16).digest()
+    known, key = _known_links(network), hashlib.blake2b(np.stack((source, target)).tobytes(), digest_size=16).digest()
     if key not in known:
         loads = network.link_loads(source, target, np.ones(len(source)))
         classes = np.unique(network.latency_classes(source, target))

@@ -43,8 +43,9 @@ from planner.search.search_tables import search_problem
 
 RELAXED_PAIRS = 4_000_000
 """Most pairs whose cheapest bounds are looked at before a better strategy is known."""
-_PRICED_PARTS = 1_000_000
-"""Most parts, of all configurations together, whose all-reduces are all priced: about 1 s."""
+_PRICED_PARTS = 20_000_000
+"""Most parts, of all configurations together, whose all-reduces are all priced: what bounds leave open of them lets
+many more pairs of configurations pass."""
 _SOME, _FEW = 256, 12
 """Configurations of each layer with the smallest bounds, by the layer alone and along the graph, among which a strategy
 is found that bounds the others."""
