@@ -32,6 +32,12 @@ def row_entries(first: Ints, counts: Ints) -> Ints:
     return entries
 
 
+def ranks_in_runs(values: Ints) -> Ints:
+    """Return the place of each value among its equals, which follow each other: 0 1 0 0 1 2 of 7 7 3 4 4 4."""
+    start = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    return np.arange(len(values)) - np.repeat(start, np.diff(np.append(start, len(values))))
+
+
 def distinct(values: Ints) -> Ints:
     """Return integers in order, each once: faster than ``numpy.unique`` where most differ."""
     values = np.sort(values)

@@ -179,13 +179,17 @@ class RouteSearch:
         group = (np.cumsum(ways) - ways)[group] + _picked(source, target, ways[group])
         start, counts = np.cumsum(each) - each, each[group]
         entries = row_entries(start[group], counts)
-        owner, place = owner[entries], place[entries]
+        # A link inside a part is at a place behind the first of the part; all others are behind those of no part.
         first, arcs = self._rows
-        at = np.where(owner == 0, np.repeat(ends[0], counts), np.repeat(ends[1], counts))
-        inside = owner != _OUTSIDE
-        links = place.copy()
-        links[inside] = self._arcs.link[arcs[first[at[inside] + 1] + place[inside]]]
-        return counts, links
+        inside = self._arcs.link[arcs[first[1] :]]
+        shift = [first[end + 1] - first[1] for end in ends]
+        links = np.concatenate([inside, np.arange(self._arcs.link.max(initial=-1) + 1)])
+        behind = np.column_stack([*shift, np.full(len(source), len(inside))]).ravel()  # by owner
+        at = np.repeat((_OUTSIDE + 1) * np.arange(len(source)), counts)
+        at += owner[entries]
+        rows = behind[at]
+        rows += place[entries]
+        return counts, links[rows]
 
     def table(self) -> RouteTable:
         """Return the routes of all pairs of devices."""

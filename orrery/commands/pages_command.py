@@ -81,12 +81,16 @@ def orrery_index(
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     """Return the drawings of a plan, with those of a measured run of it."""
     from orrery.terminal.stored_plan import open_plan
+    from planner.layouts.replicas import Replicas
 
     stored = open_plan(plan_file, folded=measured is None)
-    replicas, notes = stored.program.replicas, stored.notes
-    if replicas is not None:
-        drawn = len(replicas.firsts)
+    classes, notes = stored.program.classes, stored.notes
+    if isinstance(classes, Replicas):
+        drawn = len(classes.firsts)
         each = "one" if drawn == 1 else f"one of each of {drawn:,} kinds"
-        notes = (*notes, f"{each} of {replicas.count:,} replicas that do the same is drawn")
+        notes = (*notes, f"{each} of {classes.count:,} replicas that do the same is drawn")
+    elif classes is not None:
+        drawn = int(classes.lowered.sum())
+        notes = (*notes, f"{drawn:,} of {len(classes.lowered):,} devices are drawn, for all that do the same")
     view = stored.view(notes)
     return view.with_measurement(measured) if measured else view

@@ -295,17 +295,21 @@ class TransferTimes:
         # another tensor of the same layer may have the same regions: its layouts must have other keys
         return keys ^ np.int64(crc32(self.graph.shared[edge].name.encode()) << 16 | 1)
 
-    def regions(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> TransferRegions:
+    def regions(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, in_turn: bool = True
+    ) -> TransferRegions:
         """Return the regions that a consumer needs of a tensor or a shared parameter, by the parts that hold them.
 
         Args:
             edge: The edge, or the way of the parameter.
             producer: Space of the layer that makes the tensor or trains the parameter, with one configuration.
             consumer: Space of the layer that reads it, with one configuration.
+            in_turn: As for ``transfer_regions``.
         """
         if edge in self.graph.shared:
             return shared_regions(producer, consumer, self.graph.shared[edge], self.network.device_count)
-        return transfer_regions(producer, consumer, self._needs(edge), self._source(edge), self.network.device_count)
+        ends = producer, consumer, self._needs(edge), self._source(edge)
+        return transfer_regions(*ends, self.network.device_count, in_turn=in_turn)
 
     def gradient_regions(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> TransferRegions:
         """Return the regions of a tensor's gradient that travel back; arguments as for ``regions``."""

@@ -21,25 +21,20 @@ from groundwork.array_types import Ints
 from groundwork.sparse_rows import distinct
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
+from planner.layouts.device_classes import DeviceClasses
 from planner.layouts.mesh import Mesh
 
 _SAMPLE = "sample"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replicas:
-    """Devices of the replicas of a network, and what stands for what."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replicas(DeviceClasses):
+    """Devices of the replicas of a network, and what stands for what: what one replica of a kind sends alone."""
 
     devices: Ints
     """Shape (replicas, devices of each): devices of one column do the same in replicas of one kind."""
     kind: Ints
     """Kind of each replica, shape (replicas,), numbered by its first, which is lowered for all of the kind."""
-    device_like: Ints
-    """Device that is lowered in place of each device of the cluster, shape (devices,); itself where nothing is
-    computed on it."""
-    link_like: Ints
-    """Link that carries what each link of the cluster carries, at the same time, shape (links,): of the first replica
-    of a kind for links that only one other replica of it uses, else itself."""
 
     @property
     def count(self) -> int:
@@ -57,12 +52,6 @@ class Replicas:
         replica = np.full(len(self.device_like), -1, dtype=np.int64)
         replica[self.devices] = np.arange(self.count)[:, None]
         return replica
-
-    @property
-    def alike(self) -> Ints:
-        """Number of devices that do the same as each device of the cluster, itself counted, shape (devices,)."""
-        of = self.of
-        return np.where(of < 0, 1, np.bincount(self.kind)[self.kind[of]])
 
     def in_all(self, lowered: int) -> int:
         """Return what all replicas have of something of which each has the same, as samples."""
@@ -106,6 +95,8 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds:
         if layer.output.sizes[0] % degree:
             return f"{degree} parts of {layer.output.sizes[0]} samples of {layer.name} are not equal"
     most = math.gcd(*degrees)
+    if max(degrees) == 1:
+        return "no layer divides samples"
     if most == 1:
         ends = [(graph.layers[at].name, degrees[at]) for at in (int(np.argmin(degrees)), int(np.argmax(degrees)))]
         return " and ".join(f"{name} divides samples by {degree}" for name, degree in ends)
@@ -120,7 +111,7 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds:
         if len(first) < count and grid[_firsts(kind)].size < least:
             like = np.arange(len(kinds))
             like[grid] = grid[_firsts(kind)[kind]]
-            found = Replicas(grid, kind, like, np.empty(0, dtype=np.int64))
+            found = Replicas(devices=grid, kind=kind, device_like=like, link_like=np.empty(0, dtype=np.int64))
     return found or "no two replicas have equal devices for all layers"
 
 

@@ -26,6 +26,7 @@ from planner.layouts.configurations import ConfigSpace
 from planner.layouts.replicas import Replicas, like_replicas, of_lowered
 from planner.layouts.shared_regions import shared_gradient_regions, shared_regions
 from planner.lowering.lower_strategy import lower
+from planner.lowering.message_classes import lower_by_messages
 from planner.lowering.program import Program
 from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
@@ -73,7 +74,8 @@ def lower_alike(
         if isinstance(program, Program):
             return program
         why = why or program
-    return why
+    program = lower_by_messages(model, spaces, micro_batching=micro_batching, recompute=recompute)
+    return program if isinstance(program, Program) else f"{why}, and {program}"
 
 
 def _kinds(cluster: DeviceGraph) -> Iterator[Ints]:
@@ -104,7 +106,7 @@ def _lowered(
     first = [of_lowered(layer, space, replicas) for layer, space in zip(small.graph.layers, spaces, strict=True)]
     if not _share_alike(model, spaces, first, replicas):
         return "layers borrow parameters from devices of other replicas"
-    program = lower(small, first, micro_batching=micro_batching, recompute=recompute, replicas=replicas)
+    program = lower(small, first, micro_batching=micro_batching, recompute=recompute, classes=replicas)
     return with_like_links(program, model.cluster)
 
 
@@ -136,16 +138,16 @@ def with_like_links(program: Program, cluster: DeviceGraph) -> Program | str:
     """Return a program of one replica with what stands for each link, or what tells replicas apart.
 
     Args:
-        program: Program with ``replicas``.
+        program: Program of the first of each kind of replicas.
         cluster: Its cluster, whose links may have changed since the program was lowered.
     """
-    assert program.replicas is not None, "only replicas are alike"
+    assert isinstance(program.classes, Replicas), "only replicas are alike"
     links = _Links(program, cluster)
     if not links.run_alike():
         return links.why
     if (like := links.like()) is None:
         return "sums of gradients load links of one replica more than those of another"
-    return replace(program, cluster=cluster, replicas=replace(program.replicas, link_like=like))
+    return replace(program, cluster=cluster, classes=replace(program.classes, link_like=like))
 
 
 class _Links:
@@ -157,8 +159,8 @@ class _Links:
     """
 
     def __init__(self, program: Program, cluster: DeviceGraph) -> None:
-        assert program.replicas is not None, "only replicas are alike"
-        self._program, self._replicas, self._network = program, program.replicas, routes_of_cluster(cluster)
+        assert isinstance(program.classes, Replicas), "only replicas are alike"
+        self._program, self._replicas, self._network = program, program.classes, routes_of_cluster(cluster)
         self._kind = cluster.links.told_apart()[1]
         self._like = np.full(len(cluster.links), -1, dtype=np.int64)
         self._user = np.full(len(cluster.links), -1, dtype=np.int64)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.device_classes import MessageClasses
 from planner.lowering.alike_replicas import with_like_links
 from planner.lowering.gradient_sync_tasks import round_among
 from planner.lowering.program import Collective, Program
@@ -37,7 +38,9 @@ def relinked(program: Program, before: CostModel, now: CostModel) -> Program | N
     if collectives is None:
         return None
     again = replace(program, cluster=now.cluster, conditions=now.conditions, collectives=collectives)
-    linked = again if program.replicas is None else with_like_links(again, now.cluster)
+    if isinstance(program.classes, MessageClasses):  # which links may have changed
+        return None
+    linked = again if program.classes is None else with_like_links(again, now.cluster)
     return linked if isinstance(linked, Program) else None
 
 

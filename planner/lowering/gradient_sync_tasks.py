@@ -26,11 +26,11 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
 from planner.layouts.configurations import CHANNELS, ConfigSpace
+from planner.layouts.device_classes import DeviceClasses
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.redistribution import RedistributionStep, group_elements, row_gathers
 from planner.layouts.regions import completed_sums
-from planner.layouts.replicas import Replicas
 from planner.lowering.chosen_rounds import ChosenRounds
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
@@ -55,7 +55,7 @@ class GradientSyncTasks:
         tasks: Tasks under construction.
         compressed: Gradients that travel compressed.
         expand: Whether messages are tasks of their own; else each round is one task.
-        replicas: Replicas of the network of which one is lowered, without compression and not message by message.
+        classes: What the devices that are lowered stand for, without compression and not message by message.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class GradientSyncTasks:
         compressed: CompressionSettings,
         *,
         expand: bool,
-        replicas: Replicas | None = None,
+        classes: DeviceClasses | None = None,
     ) -> None:
-        self.model, self.tasks, self.compressed, self._replicas = model, tasks, compressed, replicas
+        self.model, self.tasks, self.compressed, self._classes = model, tasks, compressed, classes
         self.collectives: dict[int, Collective] = {}
         """Rounds that are one task, by task."""
         self.bucket_choices: dict[int, SyncChoice] = {}
@@ -106,9 +106,9 @@ class GradientSyncTasks:
 
     def _in_all(self, groups: Ints, sizes: Floats) -> tuple[Ints, Floats]:
         """Return groups of devices, those of all replicas, with the sizes of their buffers."""
-        if self._replicas is None:
+        if self._classes is None:
             return groups, sizes
-        images, of = self._replicas.images(groups)
+        images, of = self._classes.images(groups)
         return images, np.broadcast_to(sizes, len(groups))[of]
 
     def complete(
@@ -390,9 +390,9 @@ class GradientSyncTasks:
         Args:
             groups: Shape (groups, p): devices.
         """
-        if self._replicas is None:
+        if self._classes is None:
             return [[g] for g in range(len(groups))], list(groups)
-        like = self._replicas.device_like
+        like = self._classes.device_like
         kinds: dict[bytes, list[int]] = {}
         for g, row in enumerate(np.sort(like[groups], axis=1)):
             kinds.setdefault(row.tobytes(), []).append(g)

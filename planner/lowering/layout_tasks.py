@@ -141,8 +141,7 @@ class LayoutTasks:
             edge: The tensor and its first consumer.
             recomputed: Whether it is recomputed.
         """
-        producer, consumer = self._spaces(edge)
-        regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer)
+        regions, (producer, _) = self._batched.regions(edge), self._spaces(edge)
         senders = producer.devices[regions.part]
         # pairs (region, task after which its part is there); regions on their own device do not travel
         region, made = (self.recomputed_outputs if recomputed else self.outputs)[edge.producer].take(regions.part)
@@ -225,7 +224,8 @@ class LayoutTasks:
         if divided and apart:
             tasks.place_behind()
         parts, arrived = (np.concatenate(column) for column in zip(*rows, strict=True))
-        unread = np.flatnonzero(np.bincount(parts, minlength=len(self._batched.spaces[layer].devices)) == 0)
+        lowered, _ = self._batched.lowered_parts(layer)
+        unread = lowered[np.bincount(parts, minlength=len(self._batched.spaces[layer].devices))[lowered] == 0]
         place, made = self.outputs[layer].take(unread)
         return np.concatenate([parts, unread[place]]), np.concatenate([arrived, made])
 

@@ -28,8 +28,8 @@ from groundwork.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.device_classes import DeviceClasses
 from planner.layouts.parameter_shards import storage_shards
-from planner.layouts.replicas import Replicas
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -53,7 +53,7 @@ def lower(
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
-    replicas: Replicas | None = None,
+    classes: DeviceClasses | None = None,
 ) -> Program:
     """Lower a strategy into the program of one iteration.
 
@@ -65,7 +65,8 @@ def lower(
         recompute: Activations that are computed again before the backward pass of their layers.
         collectives: ``activity``: each round of an all-reduce, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
-        replicas: Replicas of the network of which ``model`` and ``spaces`` are the first.
+        classes: What the devices that are lowered stand for: of several replicas, those of which ``model`` and
+            ``spaces`` are.
 
     Returns:
         The program, tasks in program order: forward, backward with gradient synchronisation, updates.
@@ -87,7 +88,7 @@ def lower(
     if framework.is_synchronous and (compressed.gradients or micro_batching.update_each):
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
-    batched = BatchedModel(model, spaces, micro_batching, replicas)
+    batched = BatchedModel(model, spaces, micro_batching, classes)
     return _Lowering(batched, compressed, recompute, expand=collectives == "steps").run()
 
 
@@ -108,9 +109,9 @@ class _Lowering:
         self.graph, self.spaces, self.micro_batching = batched.graph, batched.spaces, batched.micro_batching
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)
         self.tasks = Tasks()
-        self.transfers = TransferTasks(batched.model, self.tasks, compressed)
+        self.transfers = TransferTasks(batched.model, self.tasks, compressed, batched.classes)
         self.gradient_syncs = GradientSyncTasks(
-            batched.model, self.tasks, compressed, expand=expand, replicas=batched.replicas
+            batched.model, self.tasks, compressed, expand=expand, classes=batched.classes
         )
         self.layouts = LayoutTasks(
             batched, self.transfers, self.gradient_syncs, segments=self.segments, gathers=recompute.gathers
@@ -350,13 +351,14 @@ class _Lowering:
         tasks = self._compute(layer, "update", backward=True, micro_batch=micro_batch)
         self.tasks.wait(tasks[part], after)
         self.updated[layer] = tasks
-        carried = np.column_stack([self.forward[layer], tasks])
+        lowered, _ = self.batched.lowered_parts(layer)
+        carried = np.column_stack([self.forward[layer][lowered], tasks[lowered]])
         return np.concatenate([carried, self.parameters.refreshed(layer, (np.arange(len(tasks)), tasks))])
 
     # Both passes
 
     def _compute(self, i: int, phase: str, *, backward: bool, recomputed: bool = False, micro_batch: int = 0) -> Ints:
-        """Append one task a part in a new group; returns their ids, shape (parts,)."""
+        """Append one task a part in a new group; returns the task of each part, shape (parts,)."""
         self.tasks.group += 1
         devices = self.spaces[i].devices
         work_s = self.times[i][phase]
@@ -373,18 +375,20 @@ class _Lowering:
             later_s = later_s / shards  # each device adds to its shard
             work_s = work_s + times.before_sums_s(i, space) - times.each_s(i, space) * (1 - 1 / shards)
         self.computed_s[devices] += work_s
-        return self.tasks.add(
+        parts, stands_in = self.batched.lowered_parts(i)
+        tasks = self.tasks.add(
             phase,
             i,
-            len(devices),
-            device=devices,
-            part=np.arange(len(devices)),
+            len(parts),
+            device=devices[parts],
+            part=parts,
             backward=backward,
-            work_s=work_s,
-            later_s=later_s,
+            work_s=np.broadcast_to(work_s, len(devices))[parts],
+            later_s=np.broadcast_to(later_s, len(devices))[parts],
             micro_batch=micro_batch,
             recomputed=recomputed,
         )
+        return tasks[stands_in]
 
     def _update_s(self, i: int) -> Floats:
         """Return the time of a layer's update for each part, of which replicas may divide the parameters among them.
@@ -453,7 +457,7 @@ class _Lowering:
             conditions=self.batched.model.conditions,
             buckets=self.buckets.layers,
             bucket_choices=self.gradient_syncs.bucket_choices,
-            replicas=self.batched.replicas,
+            classes=self.batched.classes,
             host_copies={copy: each for task, each in host_copies.items() for copy in tasks.copies(task)},
             **tasks.columns(),
         )

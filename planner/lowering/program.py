@@ -16,7 +16,7 @@ from planner.cost.framework import Framework
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.type_roles import DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.replicas import Replicas
+from planner.layouts.device_classes import DeviceClasses
 from planner.strategies.micro_batches import MicroBatching
 from simulator.collectives.rounds import Round
 
@@ -196,9 +196,9 @@ class Program:
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
     are missing."""
-    replicas: Replicas | None = None
-    """Replicas of the network of which only the first has tasks; ``graph`` and ``spaces`` are those of one.  None: all
-    devices have their own tasks."""
+    classes: DeviceClasses | None = None
+    """What the devices that have tasks stand for; of replicas of a network, ``graph`` and ``spaces`` are those of the
+    ones that have.  None: all devices have their own tasks."""
     bucket_choices: Mapping[int, "SyncChoice"] = field(default_factory=dict)
     """Algorithm that was chosen for the buffer of a layer; empty without a framework, and where it was given."""
 
@@ -318,17 +318,34 @@ class Program:
     @cached_property
     def stands_for(self) -> Floats:
         """Tasks that do the same at the same time and for which each stands, itself counted, shape (T,)."""
-        if self.replicas is None:
+        if self.classes is None:
             return np.ones(self.size)
-        device = np.maximum(self.device, self.peer)
-        counts = np.where(device >= 0, self.replicas.alike[device], 1).astype(np.float64)
+        counts = self.classes.stand_for(self.device, self.peer)
         for task, collective in self.collectives.items():
             counts[task] = 1 + len(collective.others)
         return counts
 
+    @property
+    def receiver(self) -> Ints:
+        """Device with tasks that receives as that of each message does, shape (T,); -1 elsewhere."""
+        if self.classes is None:
+            return self.peer
+        return np.where(self.peer >= 0, self.classes.device_like[self.peer], -1)
+
+    def each(self, device: Ints, messages: Ints) -> Ints:
+        """Return how many of the messages for which each stands one device sends, or receives.
+
+        Args:
+            device: The device with tasks that sends or receives each, shape (K,).
+            messages: Shape (K,): tasks.
+        """
+        if self.classes is None:
+            return np.ones(len(messages), dtype=np.int64)
+        return np.asarray(self.stands_for[messages] / self.classes.alike[device], dtype=np.int64)
+
     def on_all_devices(self, values: Floats) -> Floats:
         """Return values by device in which those of replicas that are not lowered are those of the first."""
-        return values if self.replicas is None else values[self.replicas.device_like]
+        return values if self.classes is None else values[self.classes.device_like]
 
     @property
     def moved_bytes(self) -> float:

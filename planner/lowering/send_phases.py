@@ -81,7 +81,7 @@ class SendPhases:
         self._keys = np.maximum.accumulate(program.device[mine] * self._groups + program.group[mine])
         """Device and group of these tasks as one rising number, to be searched."""
         sends = np.flatnonzero(program.kind == _TRANSFER)
-        moments = [self._places(program.device[sends], sends), self._places(program.peer[sends], sends)]
+        moments = [self._places(program.device[sends], sends), self._places(program.receiver[sends], sends)]
         self._moments = np.unique(np.concatenate(moments))
         self._moments = self._moments[self._moments >= 0]
         """Places in ``_tasks`` after which their device sends or expects messages, sorted."""

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 
 from groundwork.array_types import Ints
+from groundwork.sparse_rows import ranks_in_runs
 from planner.compression.data_types import Compression
 from planner.compression.settings import CompressionSettings
 from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
+from planner.layouts.device_classes import DeviceClasses, MessageClasses
 from planner.layouts.regions import TransferRegions
 from planner.lowering.task_builder import TaskPairs, Tasks
 
@@ -24,10 +26,13 @@ class TransferTasks:
         model: Graph and profiles.
         tasks: Tasks under construction.
         compressed: Tensors that travel compressed.
+        classes: What the devices that are lowered stand for; None where they are all there is.
     """
 
-    def __init__(self, model: CostModel, tasks: Tasks, compressed: CompressionSettings) -> None:
-        self.model, self.tasks, self.compressed = model, tasks, compressed
+    def __init__(
+        self, model: CostModel, tasks: Tasks, compressed: CompressionSettings, classes: DeviceClasses | None = None
+    ) -> None:
+        self.model, self.tasks, self.compressed, self._classes = model, tasks, compressed, classes
         self.regions: list[tuple[Ints, TransferRegions]] = []
         """Transfers, and the regions that they move."""
 
@@ -81,23 +86,44 @@ class TransferTasks:
             self.tasks.wait(compresses[ready[0]], ready[1])
             size, ready = kind.compressed_bytes(elements) * 1.0, (np.arange(len(source)), compresses)
         self.tasks.group += 1
-        sends = self.tasks.add(
+        first, stands_in = self._messages(source, target)
+        added = self.tasks.add(
             "transfer",
             edge.producer,
-            len(source),
-            device=source,
-            peer=target,
-            part=regions.part,
-            size_bytes=size,
+            len(first),
+            device=source[first],
+            peer=target[first],
+            part=regions.part[first],
+            size_bytes=size[first],
             **columns,
         )
+        self.regions.append((added, regions.take(first)))
+        sends = added[stands_in]
         self.tasks.wait(sends[ready[0]], ready[1])
-        self.regions.append((sends, regions))
         if kind is None or not len(source):
             return sends
         decompresses = self._codec("decompress", kind, edge.producer, target, regions, columns)
         self.tasks.wait(decompresses, sends)
         return decompresses
+
+    def _messages(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return the transfers that are lowered, and for each which of these stands for it; arguments as for ``move``.
+
+        Of those of one class, it is the first that leaves a device that is lowered.
+        """
+        classes, every = self._classes, np.arange(len(source))
+        if not isinstance(classes, MessageClasses) or not len(source):
+            return every, every
+        # of several regions between two devices, the first, the second ... are alike
+        order = np.argsort(source * len(classes.device_like) + target, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = ranks_in_runs((source * len(classes.device_like) + target)[order])
+        kind = classes.message_class[source, target] * (rank.max() + 1) + rank
+        lowered_first = np.argsort(~classes.lowered[source], kind="stable")
+        _, first, stands_in = np.unique(kind[lowered_first], return_index=True, return_inverse=True)
+        of = np.empty_like(stands_in)
+        of[lowered_first] = stands_in
+        return lowered_first[first], of
 
     def _codec(
         self, task: str, kind: Compression, layer: int, at: Ints, regions: TransferRegions, columns: dict[str, Any]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_owners
+from planner.layouts.device_classes import MessageClasses
 from planner.lowering.program import KINDS, Program
 
 
@@ -70,6 +72,17 @@ def _places_of(program: Program) -> _Places:
     return _Places(np.append(key, len(layers) * count), np.concatenate([[0], np.cumsum(cells)]))
 
 
+def _units_like(program: Program) -> Ints | None:
+    """Return the cell whose task stands for that of each, shape (cells,); None where each has its own."""
+    if not isinstance(program.classes, MessageClasses):
+        return None
+    places = _places_of(program)
+    part = row_owners(places.first)
+    device = places.key[part] % len(program.cluster.devices)
+    at = np.searchsorted(places.key, places.key[part] - device + program.classes.device_like[device])
+    return np.append(places.first[at] + np.arange(len(part)) - places.first[part], len(part))
+
+
 class UnitTimes:
     """Moments of the tasks of one iteration, by cell.
 
@@ -87,6 +100,7 @@ class UnitTimes:
             program.device >= 0, unit_of(program, program.layer, program.device, program.micro_batch), -1
         )
         """Cell of each task; -1 for collectives."""
+        self._like = _units_like(program)
         kinds = {name: program.kind == number for number, name in enumerate(KINDS)}
         self.forward = tuple(
             self._moments(np.flatnonzero(kinds["forward"] & (program.recomputed == recomputed)))
@@ -117,6 +131,8 @@ class UnitTimes:
         begin, end = np.full(self.cells, np.inf), np.full(self.cells, np.inf)
         # Each cell has one task at most: nothing is overwritten.
         begin[self.unit[tasks]], end[self.unit[tasks]] = self.start_s[tasks], self.end_s[tasks]
+        if self._like is not None:
+            begin, end = begin[self._like], end[self._like]
         with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no task
             third = (end - begin) / 3
             return Moments(

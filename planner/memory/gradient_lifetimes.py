@@ -55,7 +55,7 @@ def _direct(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Bools:
     local = rows.own & (rows.source >= 0)
     count = np.bincount(rows.source[local], minlength=times.cells)
     covered = np.bincount(rows.source[local & rows.covers], minlength=times.cells)
-    arriving = unit_of(program, program.layer[sends], program.peer[sends], program.micro_batch[sends])
+    arriving = unit_of(program, program.layer[sends], program.receiver[sends], program.micro_batch[sends])
     remote = np.bincount(arriving, minlength=times.cells)
     return np.asarray((count == 1) & (covered == 1) & (remote == 0))
 

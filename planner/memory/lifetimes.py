@@ -41,7 +41,7 @@ class BufferLifetimes:
 
     def persistent(self) -> Buffers:
         """Return the buffers that are allocated for the whole run."""
-        return persistent_buffers(self._account)
+        return self._lowered(persistent_buffers(self._account))
 
     def transient(self, start_s: Floats, end_s: Floats) -> Buffers:
         """Return the buffers that one iteration allocates and releases.
@@ -61,4 +61,9 @@ class BufferLifetimes:
             divided_storage,
             layer_buffers,
         )
-        return Buffers.joined(row for rows in kinds for row in rows(account, times))
+        return self._lowered(Buffers.joined(row for rows in kinds for row in rows(account, times)))
+
+    def _lowered(self, buffers: Buffers) -> Buffers:
+        """Return the buffers of devices that have tasks, of which all are known."""
+        classes = self._account.program.classes
+        return buffers if classes is None else buffers.take(classes.lowered[buffers.device])

@@ -57,6 +57,7 @@ def messages(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
 def _sent(account: MemoryAccount, times: UnitTimes, moves: Ints) -> BufferRows:
     """Return the copies of regions that are sent uncompressed."""
     program, sends = account.program, moves[account.sends_copy[moves]]
+    sends = np.repeat(sends, program.each(program.device[sends], sends))
     size, allocated = program.region_bytes[sends], _handed_over(account, times, sends)
     released = _released(account, times, sends)
     return BufferRows("messages", program.layer[sends], program.device[sends], size, allocated, released)
@@ -65,7 +66,9 @@ def _sent(account: MemoryAccount, times: UnitTimes, moves: Ints) -> BufferRows:
 def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: Ints) -> BufferRows:
     """Return regions at their receivers, from when these post the receives until the regions have been read."""
     program = account.program
-    device, micro_batch = program.peer[moves], program.micro_batch[moves]
+    count = program.each(program.receiver[moves], moves)
+    moves, arrives = np.repeat(moves, count), np.repeat(arrives, count)
+    device, micro_batch = program.receiver[moves], program.micro_batch[moves]
     readers = unit_of(program, program.consumer[moves], device, micro_batch)
     makers = unit_of(program, program.layer[moves], device, micro_batch)
     read = np.where(program.recomputed[moves], times.forward[1].first[readers], times.forward[0].first[readers])

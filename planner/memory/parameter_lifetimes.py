@@ -53,8 +53,9 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         rows.append(BufferRows("residuals", i, np.array([device]), account.parameter_bytes[i][part], 0.0, never))
     if backend.has_message_buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
-        size = program.size_bytes[moves]
-        rows.append(BufferRows("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
+        moves = np.repeat(moves, program.each(program.receiver[moves], moves))
+        size, receiver = program.size_bytes[moves], program.receiver[moves]
+        rows.append(BufferRows("messages", program.layer[moves], receiver, size, 0.0, never))
         divides = program.conditions.storage.divides
         rows.append(_shard_buffers(program) if divides else _pair_buffers(program, backend))
     return Buffers.joined(rows)

@@ -99,7 +99,7 @@ class _PartMemories:
         """Network with the samples that all replicas take at once, by those that one takes."""
         graphs, replicas = (
             {graph.batch: graph for graph in (self.graph, self._micro_batch_graph)},
-            self.program.replicas,
+            self.program.classes,
         )
         if replicas is None:
             return graphs

@@ -115,7 +115,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         bound_reason=reason,
         engine_s=full.engine_s,
         tasks=full.tasks,
-        alike=() if program.replicas is None else tuple(program.replicas.alike.tolist()),
+        alike=() if program.classes is None else tuple(program.classes.alike.tolist()),
         layers=layer_results(model, priced.planned.strategy, priced.planned.micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from planner.layouts.device_classes import MessageClasses
 from planner.lowering.program import Collective, Program
 from planner.topology.copy_engine_use import CopyEngineUses
 from planner.topology.network_routes import ClusterRoutes
@@ -11,7 +12,7 @@ from planner.topology.network_routes import ClusterRoutes
 def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:
     """Return the bytes that every link carries in one iteration of a program, shape (links,)."""
     sends = np.flatnonzero(program.peer >= 0)
-    carried = network.link_loads(program.device[sends], program.peer[sends], program.size_bytes[sends])
+    carried = sent_loads(program, network, sends, program.size_bytes[sends])
     joint = np.zeros_like(carried)
     for task, copy in program.host_copies.items():
         carried[list(copy.links)] += program.size_bytes[task] * np.array(copy.shares)
@@ -22,8 +23,28 @@ def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:
             carried += loads
         else:
             joint += loads
-    # what replicas that are not lowered send alone is on their links what it is on those of the first
-    return joint + (carried if program.replicas is None else carried[program.replicas.link_like])
+    # what devices that are not lowered send is on their links what it is on those of the first
+    return joint + (carried if program.classes is None else carried[program.classes.link_like])
+
+
+def sent_loads(program: Program, network: ClusterRoutes, sends: Ints, size_bytes: Floats) -> Floats:
+    """Return the bytes that messages, with those for which they stand, put on every link, shape (links,).
+
+    Of links that are used alike, the first carries what each of them does.
+
+    Args:
+        program: The program.
+        network: Routes of its cluster.
+        sends: Tasks, shape (M,).
+        size_bytes: Bytes that each takes of its links, shape (M,).
+    """
+    source, target = program.device[sends], program.peer[sends]
+    if not isinstance(program.classes, MessageClasses):
+        return network.link_loads(source, target, size_bytes)
+    like, (counts, links) = program.classes.link_like, network.routes(source, target)
+    taken = np.repeat(size_bytes * program.stands_for[sends], counts)
+    members = np.bincount(like, minlength=len(like)).clip(min=1)
+    return np.asarray(np.bincount(like[links], taken, minlength=len(like)) / members, dtype=np.float64)
 
 
 class CollectiveLinks:

@@ -20,8 +20,9 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from groundwork.rows_on_demand import JoinedNames
 from groundwork.sparse_rows import row_owners
+from planner.layouts.device_classes import MessageClasses
 from planner.lowering.program import Collective, Program
-from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
+from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks, sent_loads
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
@@ -55,7 +56,9 @@ class _Uses:
     resource: Ints
     """Resource of each use."""
     weight: Floats
-    """Units of the resource that the activity uses per unit of its rate."""
+    """Units of the resource that the activity, with all for which it stands, uses per unit of its rate."""
+    own: Floats
+    """Units of it that the activity uses by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,9 +149,32 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         resource, weight = resource[itself], weight[itself]
         count = len(tasks)
         blocks.append((tasks, np.full(count, len(resource)), np.tile(resource, count), np.tile(weight, count)))
-    uses = _ordered_uses(program.size, blocks)
+    uses = _of_classes(program, _ordered_uses(program.size, blocks), like)
     of, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
     return _Activities(of, work, latency_s, _streams(program), priority, uses, program.group)
+
+
+def _of_classes(program: Program, uses: _Uses, like: Ints) -> _Uses:
+    """Return the uses of messages that stand for others: what all of them use of one resource of a class.
+
+    Args:
+        program: The program.
+        uses: Uses of each message alone.
+        like: As of ``resources_like``.
+    """
+    if not isinstance(program.classes, MessageClasses):
+        return uses
+    owner = row_owners(uses.start)
+    sends, members = program.peer[owner] >= 0, np.bincount(like, minlength=len(like))
+    resource = np.where(sends, like[uses.resource], uses.resource)
+    weight = np.where(sends, uses.weight * program.stands_for[owner] / members[resource].clip(min=1), uses.weight)
+    # a message may use several resources of one class
+    keys, row = np.unique(owner * len(like) + resource, return_inverse=True)
+    own = np.zeros(len(keys))
+    np.maximum.at(own, row, uses.weight)
+    owner, resource = np.divmod(keys, len(like))
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=program.size))])
+    return _Uses(start, resource, np.bincount(row, weight, minlength=len(keys)).astype(np.float64), own)
 
 
 def _alike(collectives: Mapping[int, Collective]) -> list[tuple[Collective, Ints]]:
@@ -161,7 +187,7 @@ def _alike(collectives: Mapping[int, Collective]) -> list[tuple[Collective, Ints
 
 def resources_like(program: Program) -> Ints:
     """Return the resource whose use is that of each; others than itself where one replica is lowered for all."""
-    engines, replicas, links = copy_engines_of(program.cluster), program.replicas, len(program.cluster.links)
+    engines, replicas, links = copy_engines_of(program.cluster), program.classes, len(program.cluster.links)
     like = np.arange(links + len(program.cluster.devices) + len(engines.names))
     if replicas is not None:
         devices = replicas.device_like
@@ -193,7 +219,8 @@ def _ordered_uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) 
     for activities, number, _, _ in blocks:
         counts[activities] += number
     start = np.concatenate([[0], np.cumsum(counts)])
-    uses, free = _Uses(start, np.empty(start[-1], dtype=np.int64), np.empty(start[-1])), start[:-1].copy()
+    weight = np.empty(start[-1])
+    uses, free = _Uses(start, np.empty(start[-1], dtype=np.int64), weight, weight), start[:-1].copy()
     for activities, number, resource, weight in blocks:
         # the next free row of the activity, plus the index of the use within its activity
         row = np.repeat(free[activities] - np.cumsum(number) + number, number) + np.arange(len(resource))
@@ -268,7 +295,7 @@ def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks
     sends = tasks[program.peer[tasks] >= 0]
     if len(sends):
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
-        loads += network.link_loads(source, target, size * program.link_use[sends])
+        loads += sent_loads(program, network, sends, size * program.link_use[sends])
         longest_s = max(longest_s, float(network.latencies_s(source, target, size).max()))
     return max(float((loads * network.seconds_per_byte).max()), float(program.work_s[tasks].max())), longest_s
 
@@ -328,7 +355,7 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
         np.concatenate([activities.latency_s, np.zeros(count)])[order],
         np.concatenate([activities.stream, np.full(count, -1)])[order],
         np.concatenate([activities.priority, np.zeros_like(barrier)])[order],
-        _Uses(start, uses.resource[by_user], uses.weight[by_user]),
+        _Uses(start, uses.resource[by_user], uses.weight[by_user], uses.own[by_user]),
         np.concatenate([activities.group, phases])[order],
     )
     return extended, inside, carried
@@ -358,7 +385,7 @@ def _repeat(
         rows += [np.bincount(late, minlength=size)] * (iterations - 1)
         after += [early + (k - 1) * size for k in range(1, iterations)]  # all later ones have one pattern, moved on
     counts = np.tile(np.diff(activities.uses.start), iterations)
-    cluster = program.cluster
+    cluster, stand_for_others = program.cluster, activities.uses.own is not activities.uses.weight
     links, devices = cluster.links, cluster.devices
     exclusive = np.zeros(len(links) + len(devices) + len(engines.names), dtype=np.bool_)
     exclusive[: len(links)] = links.of_each(lambda link: link.exclusive)
@@ -375,6 +402,7 @@ def _repeat(
         use_start=np.concatenate([[0], np.cumsum(counts)]),
         use_resource=np.tile(activities.uses.resource, iterations),
         use_weight=np.tile(activities.uses.weight, iterations),
+        own_weight=np.tile(activities.uses.own, iterations) if stand_for_others else None,
         after_start=np.concatenate([[0], np.cumsum(np.concatenate(rows))]),
         after=np.concatenate(after),
     )

@@ -27,7 +27,7 @@ def with_input(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
     if not rate:
         return program_graph
     graph, iterations = program_graph.graph, len(program_graph.task_of)
-    samples = program.graph.batch if program.replicas is None else program.replicas.in_all(program.graph.batch)
+    samples = program.graph.batch if program.classes is None else program.classes.in_all(program.graph.batch)
     reads = np.array([layer.reads_data for layer in program.graph.layers])
     readers = np.flatnonzero((program.kind == KINDS.index("forward")) & reads[program.layer])
     # the last task of each iteration brings its samples

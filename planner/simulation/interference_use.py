@@ -56,22 +56,27 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     work = np.where(is_message, graph.work / unit, graph.work)
     capacity = graph.capacity.copy()
     capacity[:links] /= unit
-    weight = graph.use_weight.copy()
-    weight[is_message[graph.use_owners] & (graph.use_resource >= links)] *= unit
+    scale = np.where(is_message[graph.use_owners] & (graph.use_resource >= links), unit, 1.0)
     moving = moving[np.isin(program.kind[moving], _BY_LIBRARY)]
     ids = program_graph.task_of[:, moving]
     taken_s = alone_s(graph)[ids[0]]
-    owner, device, share = _shares(program, moving, taken_s)
-    uses = share * taken_s[owner] / work[ids[0, owner]]
+    owner, device, count, share = _shares(program, moving, taken_s)
+    own = share * taken_s[owner] / work[ids[0, owner]]
+    owner, device, own, used = _together(owner, device, own, own * count, len(program.cluster.devices))
     boards = _boards(program.cluster)
     computing, board = _computing(program, boards)
     # Two kinds of uses are added: of devices by messages, and of boards by arithmetic.
     rows = np.concatenate([ids[:, owner].ravel(), program_graph.task_of[:, computing].ravel()])
     resource = np.concatenate([np.tile(links + device, len(ids)), np.tile(len(capacity) + board, len(ids))])
-    weights = np.concatenate([np.tile(uses, len(ids)), np.ones(len(ids) * len(board))])
     order = np.argsort(rows, kind="stable")
     place = graph.use_start[rows[order] + 1]
     more = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.size))])
+
+    def weights(before: Floats, uses: Floats) -> Floats:
+        """Return weights with those of the uses that are added."""
+        added = np.concatenate([np.tile(uses, len(ids)), np.ones(len(ids) * len(board))])
+        return np.insert(before * scale, place, added[order])
+
     changed = replace(
         graph,
         resource_names=JoinedNames(graph.resource_names, tuple(boards)),
@@ -80,7 +85,8 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
         work=work,
         use_start=graph.use_start + more,
         use_resource=np.insert(graph.use_resource, place, resource[order]),
-        use_weight=np.insert(weight, place, weights[order]),
+        use_weight=weights(graph.use_weight, used),
+        own_weight=None if graph.own_weight is None else weights(graph.own_weight, own),
     )
     return replace(program_graph, graph=changed, unit_bytes=unit)
 
@@ -104,8 +110,8 @@ def _computing(program: Program, boards: dict[str, tuple[list[int], float]]) -> 
     return compute, board_of[program.device[compute]]
 
 
-def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return the share of each device that messages take at their full rate.
+def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints, Ints, Floats]:
+    """Return the share of each device that a message takes at its full rate.
 
     Args:
         program: The program.
@@ -113,27 +119,47 @@ def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints
         taken_s: Shape (M,): time that each takes alone.
 
     Returns:
-        Index into ``moving``, device and share of each use, shape (uses,) each.
+        Index into ``moving``, device, number of messages of the device for which it stands, and share of each use,
+        shape (uses,) each.
     """
     devices = program.cluster.devices
     profiles = {device.profile: load_profile(device.profile) for device in devices.kinds}
     channels = devices.of_each(lambda each: each.communication_channels / profiles[each.profile].multiprocessors)
     memory_bytes_per_s = devices.of_each(lambda each: profiles[each.profile].memory_bytes_per_s * each.speed)
-    owner, device, accessed = (np.concatenate(each) for each in zip(*_accesses(program, moving), strict=True))
+    owner, device, count, accessed = (np.concatenate(each) for each in zip(*_accesses(program, moving), strict=True))
     used = channels[device] > 0
-    owner, device, accessed = owner[used], device[used], accessed[used]
+    owner, device, count, accessed = owner[used], device[used], count[used], accessed[used]
     share = channels[device] + accessed / memory_bytes_per_s[device] / taken_s[owner]
-    return owner, device, np.minimum(share, _MOST)
+    return owner, device, count, np.minimum(share, _MOST)
 
 
-def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yield the messages, the devices at their ends, and the bytes that each device reads or writes for them.
+def _together(owner: Ints, device: Ints, own: Floats, used: Floats, devices: int) -> tuple[Ints, Ints, Floats, Floats]:
+    """Return the uses of devices with those of one message joined that stand for its sender and its receiver.
+
+    Args:
+        owner: Message of each use, shape (uses,), as of the devices and uses that follow.
+        device: Device.
+        own: What one message uses.
+        used: What all for which it stands use.
+        devices: Devices of the cluster.
+    """
+    keys, first, row = np.unique(owner * devices + device, return_index=True, return_inverse=True)
+    if len(keys) == len(owner):
+        return owner, device, own, used
+    most = np.zeros(len(keys))
+    np.maximum.at(most, row, own)
+    return owner[first], device[first], most, np.bincount(row, used, minlength=len(keys)).astype(np.float64)
+
+
+def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Ints, Floats]]:
+    """Yield messages, the devices at their ends, how many each has of them, and the bytes that it reads or writes.
 
     Each byte that is sent is read once, each that is received is written once, and one that is added is read once more.
     """
     sends = np.flatnonzero(program.peer[moving] >= 0)
-    for end in (program.device, program.peer):
-        yield sends, end[moving[sends]], program.size_bytes[moving[sends]]
+    for end in (program.device, program.receiver):
+        device = end[moving[sends]]
+        yield sends, device, program.each(device, moving[sends]), program.size_bytes[moving[sends]]
     known: dict[tuple[int, float], tuple[Ints, Floats]] = {}
     for index in np.flatnonzero(program.peer[moving] < 0).tolist():
         collective = program.collectives[int(moving[index])]
@@ -141,11 +167,11 @@ def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Floa
         if key not in known:
             accessed = _accessed_bytes(collective, len(program.cluster.devices))
             device = np.flatnonzero(accessed)
-            if program.replicas is not None:  # of others, nothing is replayed
-                device = device[program.replicas.device_like[device] == device]
+            if program.classes is not None:  # of others, nothing is replayed
+                device = device[program.classes.device_like[device] == device]
             known[key] = device, accessed[device]
         device, accessed = known[key]
-        yield np.full(len(device), index), device, accessed
+        yield np.full(len(device), index), device, np.ones(len(device), dtype=np.int64), accessed
 
 
 def _accessed_bytes(collective: Collective, count: int) -> Floats:

@@ -86,6 +86,7 @@ def _first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
         use_start=graph.use_start[: count + 1],
         use_resource=graph.use_resource[:uses],
         use_weight=graph.use_weight[:uses],
+        own_weight=None if graph.own_weight is None else graph.own_weight[:uses],
         after_start=graph.after_start[: count + 1],
         after=graph.after[:waits],
     )

@@ -50,7 +50,7 @@ class MemoryCurve:
 
     def _lowered(self, device: int) -> int:
         """Return the device whose tasks stand for those of a device."""
-        return device if self.program.replicas is None else int(self.program.replicas.device_like[device])
+        return device if self.program.classes is None else int(self.program.classes.device_like[device])
 
     @property
     def fullest(self) -> int:

@@ -188,7 +188,7 @@ class Replay:
         """Return True if a device computes, sends or receives in a task."""
         if task in self.program.collectives:
             return device in self.program.collectives[task].devices
-        return device in (self.program.device[task], self.program.peer[task])
+        return device in (self.program.device[task], self.program.receiver[task])
 
     @cached_property
     def shown(self) -> tuple[int, float]:
@@ -236,7 +236,7 @@ class Replay:
         """
         begin, end = self.window_s
         edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
-        replicas = self.program.replicas
+        replicas = self.program.classes
         like = np.arange(len(links)) if replicas is None else replicas.link_like
         shown = np.flatnonzero(like == np.arange(len(links)))
         return LinkUse(
@@ -380,7 +380,7 @@ def replay(
             contention, a seed without a spread, or a cluster that declares nothing of what interferes or spreads.
     """
     interference, spread = _rungs(program, overlap, contention, interference, spread)
-    assert seed is None or program.replicas is None, "times that are drawn differ between replicas"
+    assert seed is None or program.classes is None, "times that are drawn differ between replicas"
     if seed is not None and not spread:
         raise ConfigError(f"seed must be left out without spread, got {seed}")
     late = spread and seed is None

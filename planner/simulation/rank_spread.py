@@ -45,7 +45,7 @@ def wait_share(program: Program) -> float:
     """
     Conditions(spread=True).check(program.cluster)
     used = np.unique(program.device[program.is_compute])
-    ranks = len(used) if program.replicas is None else program.replicas.in_all(len(used))
+    ranks = len(used) if program.classes is None else int(program.classes.alike[used].sum())
     spread = program.cluster.devices.of_each(lambda device: device.step_spread)
     return late_deviations(ranks) * float(spread[used].max())
 

@@ -244,6 +244,7 @@ class _Names:
         links = len(self.program.cluster.links)
         if step.wait_s and 0 <= step.resource < links:
             return step.resource
-        used, weight = self.graph.use_resource[row], self.graph.use_weight[row]
+        weights = self.graph.use_weight if self.graph.own_weight is None else self.graph.own_weight
+        used, weight = self.graph.use_resource[row], weights[row]
         slack = np.where(used < links, self.graph.capacity[used] / weight, np.inf)
         return int(used[np.argmin(slack)])

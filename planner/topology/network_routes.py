@@ -91,6 +91,11 @@ class ClusterRoutes:
         self._recent = [((source, target), found), *self._recent[: _RECENT - 1]]
         return found
 
+    def passing_routes(self, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return ``routes`` of very many pairs, which are not kept, and the latency class of each."""
+        counts, links = self._cluster.routes(source, target)
+        return counts, links, self._classes.classify(counts, links)
+
     def latency_classes(self, source: Ints, target: Ints) -> Ints:
         """Return the latency class of the route between each pair of devices."""
         at = self._store.find(source, target)  # before the classes are read, for it may add routes

@@ -115,7 +115,7 @@ def _use(view: PlanView) -> dict[str, Any]:
 
 def _devices(view: PlanView) -> tuple[Ints, Ints]:
     """Return the devices that stand for all, and which of those each device of the cluster does the same as."""
-    replicas, count = view.program.replicas, len(view.program.cluster.devices)
+    replicas, count = view.program.classes, len(view.program.cluster.devices)
     shown, like = np.unique(np.arange(count) if replicas is None else replicas.device_like, return_inverse=True)
     return shown, like
 

@@ -69,6 +69,10 @@ class TaskGraph:
     after: Ints
     """Tasks that must end before each task, shape (dependencies,)."""
 
+    own_weight: Floats | None = None
+    """What a task that stands for several like it uses by itself, where ``use_weight`` is what all of them use of one
+    resource together, shape (uses,); None where tasks stand for themselves."""
+
     @property
     def size(self) -> int:
         """Number of tasks."""

@@ -60,6 +60,7 @@ class _Chain:
     def __init__(self, graph: TaskGraph, schedule: Schedule) -> None:
         self.graph, self.schedule = graph, schedule
         self.alone_s = alone_s(graph)
+        self._own = graph.use_weight if graph.own_weight is None else graph.own_weight
         self.owner = graph.use_owners
         # Uses by resource, each row in order of time, so that those in a span are found by two binary searches.
         self._bounds, self._by_resource = grouped_rows(graph.use_resource, len(graph.capacity))
@@ -138,7 +139,8 @@ class _Chain:
             to_s = np.minimum(self.schedule.end_s[users], end_s)
             lasted_s = np.maximum(self.schedule.end_s[users] - self.schedule.start_s[users], np.finfo(float).tiny)
             amount = self.graph.use_weight[uses] * self.graph.work[users] * np.maximum(to_s - from_s, 0.0) / lasted_s
-            return float(amount.sum() / self.graph.capacity[resource]) if amount[users != task].any() else 0.0
+            others = (users != task) | (self.graph.use_weight[uses] > self._own[uses])
+            return float(amount.sum() / self.graph.capacity[resource]) if amount[others].any() else 0.0
 
         return max(self._resources(task), key=share)
 

@@ -19,7 +19,9 @@ class Bound:
 
 
 def alone_s(graph: TaskGraph) -> Floats:
-    """Return the seconds of work of each task if it ran alone, shape (T,)."""
+    """Return the seconds of work of each task if it ran alone, also without those for which it stands, shape (T,)."""
+    if graph.own_weight is not None:
+        graph = replace(graph, use_weight=graph.own_weight, own_weight=None)
     return np.asarray(graph.work / graph.alone_rates, dtype=np.float64)
 
 
@@ -35,6 +37,7 @@ def longest_path_s(graph: TaskGraph) -> float:
         use_start=np.zeros(graph.size + 1, dtype=np.int64),
         use_resource=np.zeros(0, dtype=np.int64),
         use_weight=np.zeros(0),
+        own_weight=None,
     )
     return simulate(free).makespan_s
 

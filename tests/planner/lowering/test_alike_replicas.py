@@ -127,7 +127,7 @@ def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, sample
         one, whole = both(costs, planned)
     except (ConfigError, InfeasiblePlanError):
         assume(False)
-    if one.replicas is None:
+    if one.classes is None:
         assert one.size == whole.size
         return
     check(costs, planned, one, whole)
@@ -147,7 +147,7 @@ def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, sample
 def test_replicas_are_found(model, cluster, text, replicas):
     costs, planned = question(model, cluster, 64, strategy=text)
     one, whole = both(costs, planned)
-    assert one.replicas.count == replicas
+    assert one.classes.count == replicas
     assert len(np.unique(one.device[one.device >= 0])) * replicas == len(costs.cluster.devices)
     check(costs, planned, one, whole)
 
@@ -155,7 +155,7 @@ def test_replicas_are_found(model, cluster, text, replicas):
 def test_normalisation_over_all_replicas():
     costs, planned = question("resnet-cifar", "p100-4x4", 64, strategy="data", batch_norm="reduced")
     one, whole = both(costs, planned)
-    assert one.replicas.count == 16
+    assert one.classes.count == 16
     check(costs, planned, one, whole)
 
 
@@ -195,20 +195,20 @@ def test_samples_that_micro_batches_do_not_divide_are_refused():
     spaces = spaces_of(model.graph, named_strategy("data", model.graph, 8), 8)
     with pytest.raises(ConfigError, match="micro-batches of 4 samples"):
         lower_folded(model, spaces, micro_batching=MicroBatching(parts=4, first=0))
-    assert lower_folded(model, spaces, micro_batching=MicroBatching(parts=2, first=0)).replicas is not None
+    assert lower_folded(model, spaces, micro_batching=MicroBatching(parts=2, first=0)).classes is not None
 
 
 def test_a_straggler_and_a_slow_link_are_seen():
     cluster = load_cluster("dgx-h100:nodes=4")
     text = "tensor=8,pipeline=2,data=2,micro-batches=2"
     costs, planned = question(f"{LLAMA},tied=0", cluster, 32, strategy=text)
-    assert next(both(costs, planned)).replicas is not None
+    assert next(both(costs, planned)).classes is not None
     slow = [replace(each, speed=0.5) if each.name == "node1/gpu3" else each for each in cluster.devices]
     costs, planned = question(f"{LLAMA},tied=0", cluster.with_devices(slow), 32, strategy=text)
-    assert next(both(costs, planned)).replicas is None  # there are two replicas only
+    assert next(both(costs, planned)).classes is None  # there are two replicas only
     costs, planned = question(f"{LLAMA},tied=0", cluster.with_devices(slow), 32, strategy="tensor=4,data=8")
     one, whole = both(costs, planned)
-    assert one.replicas.kind.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
+    assert one.classes.kind.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     assert len(np.unique(one.device[one.device >= 0])) == 8
     check(costs, planned, one, whole)
     used = next(link.name for link in cluster.links if link.name.startswith("node1/gpu0 -> "))
@@ -217,10 +217,10 @@ def test_a_straggler_and_a_slow_link_are_seen():
         for link in cluster.links
     ]
     costs, planned = question(f"{LLAMA},tied=0", cluster.with_links(links), 32, strategy=text)
-    assert next(both(costs, planned)).replicas is None
+    assert next(both(costs, planned)).classes is None
     costs, planned = question(f"{LLAMA},tied=0", cluster.with_links(links), 32, strategy="tensor=4,data=8")
     one, whole = both(costs, planned)
-    assert one.replicas.kind.tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
+    assert one.classes.kind.tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
     check(costs, planned, one, whole)
 
 
@@ -232,7 +232,7 @@ def test_changed_links_are_compared_again():
     faster = [replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s) for link in cluster.links]
     now = costs.on(cluster.with_links(faster), costs.conditions)
     again = relinked(one, costs, now)
-    assert again.replicas is not None
+    assert again.classes is not None
     assert same(replay(again).iteration_s, replay(planned.lowered(now, check_memory=False)).iteration_s)
     used = next(link.name for link in cluster.links if link.name.startswith("node1/gpu0 -> "))
     links = [
@@ -245,7 +245,6 @@ def test_changed_links_are_compared_again():
 @pytest.mark.parametrize(
     ("model", "text", "options", "why"),
     [
-        ("alexnet", "owt", {}, "fc1 divides samples by 1 and conv1 divides samples by 16"),
         ("alexnet", "data", {"framework": "ps"}, "programs with parameter servers have tasks for each device"),
         ("alexnet", "data", {"compress_gradients": "float16"}, "programs with compressed messages have tasks"),
     ],
