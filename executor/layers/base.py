@@ -96,6 +96,9 @@ class PartLayer(ABC):
         self.statistics: Tensor | None = None
         """Statistics of a layer that reduces: float64 of shape (2, channels), for the caller to sum in place, or of the
         type of the inputs and shape (1, 2, rows), for the caller to replace by those of all parts of the rows."""
+        self.output_order: Sequence[int] = ()
+        """Dimensions of the output by their place in memory, after ``forward``, where the derivatives would copy a
+        gradient in another order; else empty."""
         self.buffers: dict[str, Tensor] = {}
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
         self.constants: Mapping[str, Tensor] = {}

@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
-from executor.layers.kernels.layout import of_one_sample
+from executor.layers.kernels.layout import memory_order, of_one_sample
 from executor.recorded.computation import Computation, ComputationInputs
 from executor.recorded.views import is_dense
 from planner.graph.data_sources import is_data
@@ -95,7 +95,9 @@ class RecordedPart(PartLayer):
         output = output.detach()
         place = output.untyped_storage().data_ptr()
         own = all(place != each.untyped_storage().data_ptr() for each in inputs)
-        return of_one_sample(output if own and is_dense(output.shape, output.stride()) else output.clone())
+        output = of_one_sample(output if own and is_dense(output.shape, output.stride()) else output.clone())
+        self.output_order = memory_order(output)
+        return output
 
     def _again(self, saved: Tensor | str) -> Tensor:
         """Return a saved tensor; no numbers in the place of one that is forgotten, which no gradient reads now."""

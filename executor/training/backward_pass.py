@@ -114,7 +114,8 @@ class BackwardPass:
             return
         self._begun.add(unit)
         part, graph = self._layers.parts[unit], self._view.program.graph
-        part.begin_backward(None if not graph.consumers[unit[0]] else self._tensors.gradients.take(unit))
+        read = graph.consumers[unit[0]]
+        part.begin_backward(self._tensors.gradients.take(unit, part.output_order) if read else None)
         if part.reduces:
             self._statistics.share(unit, part, backward=True)
             part.finish_backward()

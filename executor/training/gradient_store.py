@@ -1,7 +1,7 @@
 """Gradients of activations in memory: those of the tensors that a rank reads, until they are summed up or sent."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -120,10 +120,15 @@ class GradientStore:
         """Begin to bring a gradient, summed over its consumers on the rank, back; wait for that without ``overlap``."""
         self._redistributor.begin(row, self._gradients.pop((row.edge, row.micro_batch)), overlap=overlap)
 
-    def take(self, unit: LayerUnit) -> Tensor:
+    def take(self, unit: LayerUnit, output_order: Sequence[int]) -> Tensor:
         """Return the gradient of the rank's part of an output, summed over its consumers on all ranks, and release it.
 
         No gradient of a consumer is written: other tensors may be views of it.
+
+        Args:
+            unit: The unit that computes the output.
+            output_order: Dimensions of the output by their place in memory, as the derivatives of the unit read its
+                gradient; empty where they read any.
         """
         terms, messages = self._terms[unit], self._incoming[unit]
         gradients = [
@@ -145,7 +150,8 @@ class GradientStore:
             whole, added = regions[0].clone(), 1
         else:
             shape = self._view.parts.held(unit[0]).shape
-            order = memory_order(regions[0]) if regions and not copies else [*range(len(shape))]
+            first = memory_order(regions[0]) if regions and not copies else [*range(len(shape))]
+            order = output_order or first
             whole, added = torch.empty_permuted(shape, order, dtype=self._dtype, device=self._device).zero_(), 0
         adds = [
             (*term.key, term.place, term.target, region)

@@ -34,13 +34,15 @@ class InputLayout:
     """Cell of the device's own part of the producer (``unit_of``); -1 where the device holds none."""
     collective: bool
     """True if collectives bring the tensor, each into a buffer of its own."""
+    summed: bool
+    """True if parts of the producer hold partial sums, which are added up where they are read."""
     _cells: dict[Edge, Ints] = field(default_factory=dict)
     """Cells of the consumers that were asked for."""
 
     @property
     def is_view(self) -> Bools:
         """True if the region is a view of the device's own part of the producer."""
-        return np.asarray((self.own == self.elements) & (not self.collective))
+        return np.asarray((self.own == self.elements) & (not self.collective) & (not self.summed))
 
     def reader(self, program: Program, edge: Edge) -> Ints:
         """Return the cells of one of the consumers, shape (R,)."""
@@ -94,4 +96,5 @@ def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...], *, collecti
         covers=covers[part],
         source=np.where(own_part[part] >= 0, cells, -1),
         collective=collective,
+        summed=bool((producer.sums > 1).any()),
     )

@@ -57,7 +57,11 @@ def _direct(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Bools:
     covered = np.bincount(rows.source[local & rows.covers], minlength=times.cells)
     arriving = unit_of(program, program.layer[sends], program.receiver[sends], program.micro_batch[sends])
     remote = np.bincount(arriving, minlength=times.cells)
-    return np.asarray((count == 1) & (covered == 1) & (remote == 0))
+    direct = np.asarray((count == 1) & (covered == 1) & (remote == 0))
+    # Where several devices need one gradient, its regions travel one by one, and each adds all of them in one order.
+    for i in np.unique(program.layer[sends]).tolist():
+        direct[account.cells_of[i]] &= not program.spaces[i].has_copies
+    return direct
 
 
 def _gradient_layouts(account: MemoryAccount) -> list[_GradientLayout]:

@@ -361,6 +361,8 @@ def _normalisation_scratch(layer: Layer, space: ConfigSpace, element_bytes: floa
 
 def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bool:
     """Return whether every part of a consumer finds all that it reads in what its own device computed."""
+    if (producer.sums > 1).any():  # others hold partial sums of it too
+        return False
     own = held_regions(producer)
     part_of = {device: part for part, device in enumerate(producer.devices.tolist())}
     rows = [part_of.get(device, -1) for device in space.devices.tolist()]
