@@ -154,9 +154,11 @@ class Redistributor:
         flat, own = values.contiguous().view(-1), step.devices.index(self._rank)
         if len(step.devices) == 2:  # as many bytes, in one exchange
             return self._summed(step, [flat, flat]).view(values.shape)
+        share = self._summed(step, flat.tensor_split(len(step.devices)))  # before the whole is allocated
         result = torch.empty_like(flat)
         parts = list(result.tensor_split(len(step.devices)))
-        parts[own].copy_(self._summed(step, flat.tensor_split(len(step.devices))))
+        parts[own].copy_(share)
+        del share
         self._exchange.exchange(step.devices, step.tasks, [parts[own]] * len(parts), parts)
         return result.view(values.shape)
 

@@ -10,6 +10,8 @@ from planner.memory.buffers import BufferRows
 
 _COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", "decompress", "transfer"))
 _COLLECTIVE = KINDS.index("collective")
+_ONE_EXCHANGE = 2
+"""Devices that sum what each sends whole to the other."""
 
 
 def sent_until(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Floats:
@@ -85,15 +87,17 @@ def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: In
 def collective_buffers(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return what collectives of activations take beside the tensor that each device gives, where buffers are counted.
 
-    A sum is made in a tensor that has arrived.  Of what is gathered or scattered, parts lie apart from the whole: those
-    to send, or those of the other devices.
+    The sum of two is made in a tensor that has arrived; that of more begins with the device's share of it.  Of what is
+    gathered or scattered, parts lie apart from the whole: those to send, or those of the other devices.
     """
     if not account.memory_policy.backend.has_message_buffers:
         return []
     program, rows = account.program, list[BufferRows]()
     for task in np.flatnonzero((program.kind == _COLLECTIVE) & program.moves_activations).tolist():
         collective = program.collectives[task]
-        parts = (1 - 1 / collective.ranks) * (collective.kind != "all-reduce")
+        parts = 1 - 1 / collective.ranks
+        if collective.kind == "all-reduce":
+            parts = (collective.ranks > _ONE_EXCHANGE) / collective.ranks
         devices, begin_s, end_s = np.array(collective.devices), times.start_s[task], times.end_s[task]
         size = collective.buffer_bytes * (1 + parts)
         rows.append(BufferRows("messages", int(program.layer[task]), devices, size, begin_s, end_s))
