@@ -309,6 +309,8 @@ class _Steps:
             return whole if form == "pointwise" else none
         elif form not in ("take", "join", "pad") and not is_view(step):
             self._save_values(step, operands, result)
+            if step.call == "prelu":  # one kernel makes both gradients, of every element
+                return {_INPUTS: size, _WEIGHTS: 2 * size}
             temporaries = TEMPORARIES.get(step.call, 0) * size
             if step.call.startswith("conv_transpose"):  # the gradient in one piece
                 temporaries = size
@@ -350,8 +352,8 @@ class _Steps:
             self.tape.keep(("normalised", id(result)), size)
         if divided:  # all values are normalised, and those of the part taken and scaled; its gradient is padded
             self.tape.note(np.maximum(values.size - size, size if "bias" in operands else 0.0))
-            return {_INPUTS: values.size * (3 if squares else 1), _WEIGHTS: size}
-        return {_INPUTS: 3 * size, _WEIGHTS: size}
+            return {_INPUTS: values.size * (4 if squares else 1), _WEIGHTS: size}
+        return {_INPUTS: 4 * size, _WEIGHTS: size}
 
     def _save_attention(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
         """Save queries, keys, values, and the output with its sums, or the weights where these are computed apart."""
@@ -365,12 +367,17 @@ class _Steps:
             tape.keep("sums", scores)
             return {_INPUTS: self.zero, _WEIGHTS: self.zero}
         scores = scores * operation.keys
-        for name, each in (("weights", scores), ("queries", size), ("keys", size), ("values", size)):
+        rows = all(operands[name].copied for name in ("query", "key", "value"))
+        for name, each in (("weights", scores), ("queries", size), ("keys", size)):
             tape.keep(name, each)
+        if rows:  # they lie as the products read them: only what is scaled is made anew
+            tape.save(operands["value"])
+        else:
+            tape.keep("values", size)
         if operation.drops:
             tape.keep("dropped", scores)
             tape.index_bytes = tape.index_bytes + scores
-        tape.note(scores + 2 * size)
+        tape.note(scores + (0.0 if rows else 2.0) * size)
         return {_INPUTS: scores + size, _WEIGHTS: 2 * scores}
 
     def _backward(self, target: str) -> Floats:

@@ -14,7 +14,7 @@ SAVED: dict[str, str] = {
     **_words("softmax _softmax log_softmax _log_softmax softmin amax amin max min prod", "result"),
     **_words("add sub subtract rsub neg round floor ceil sign eq ne gt ge lt le isnan isinf floor_divide", ""),
     **_words("logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or", ""),
-    **_words("mean sum cumsum flip roll argmax argmin all any", ""),
+    **_words("mean sum cumsum flip roll argmax argmin all any scatter_add", ""),
     **_words("mul multiply div true_divide", "factors"),
     **_words("where masked_fill", "condition"),
     **_words("atan2 maximum minimum prelu fmod remainder addcmul addcdiv lerp", "operands"),

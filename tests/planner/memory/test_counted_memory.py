@@ -44,28 +44,39 @@ CASES = [
     ),
     (
         f"llama-1b:{SMALL},kv_heads=2,words=50,sequence=64",
-        "tensor=2,sequence",
+        "tensor=2",
         8,
         Recompute(),
         OptimizerSpec(momentum=0.0),
     ),
     ("alexnet-cifar", "channel=2", 16, Recompute(), OptimizerSpec(momentum=0.0)),
+    (f"gpt2:{SMALL},words=500,sequence=64", "channel=2", 8, Recompute(), OptimizerSpec(momentum=0.0)),
+    (
+        f"mixtral:{SMALL},kv_heads=2,words=50,sequence=64,experts=4",
+        "expert=2",
+        8,
+        Recompute(),
+        OptimizerSpec(momentum=0.0),
+    ),
     (f"bert-base:{SMALL},words=500,sequence=64", "data", 8, Recompute(), OptimizerSpec(name="adam")),
     (f"vit-b16:{SMALL},classes=10,image=64", "model", 4, Recompute(), OptimizerSpec()),
 ]
 """Kinds whose memory was off: convolutions with their channels last, of wide windows and of uneven slices, collectives
-of activations, dropout of tensors with their channels last, heads that share keys, and slices of input channels."""
+of activations, dropout of tensors with their channels last, heads that share keys, slices of input channels, RMS norms,
+and rows that go back from experts."""
 
 
 @pytest.mark.parametrize(("model", "name", "batch", "recompute", "optimizer"), CASES)
-def test_the_prediction_is_within_three_percent(ranks, model, name, batch, recompute, optimizer):
+def test_the_prediction_is_within_three_percent_or_one(ranks, model, name, batch, recompute, optimizer):
     graph = load_model(model, batch=batch)
     program = spread(graph, name, RANKS, recompute=recompute)
     given = options(steps=2, optimizer=optimizer)
     predicted = predicted_bytes(program, given)
+    # collectives leave no rank ahead of others, and matrix products need no copies that a library makes
+    error = 0.01 if name.startswith(("tensor", "expert")) else 0.03
     for row, size in zip(ranks.run(counted, program, given), predicted, strict=True):
         found = dict(zip(ALLOCATED, row, strict=True))
-        assert size == pytest.approx(found["peak"], rel=0.03)
+        assert size == pytest.approx(found["peak"], rel=error)
         assert sum(row[1:]) == pytest.approx(found["peak"])
         states = memory_policy_of(optimizer, host=True).states
         assert found["optimizer_state"] == states * found["parameters"]
@@ -109,6 +120,12 @@ def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
     (peak, *_), _ = ranks.run(counted, program, given)
     assert peak < 1.03 * plain_peak(name)
     assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v2", "windows"])
+def test_the_prediction_of_kernels_that_make_two_gradients_and_of_windows(ranks, name):
+    """The kernel of PReLU makes a gradient of its slopes for every element; windows lie as products read them."""
+    check_one_rank(ranks, imported(name, 32))
 
 
 def test_the_prediction_of_one_sample(ranks):
