@@ -151,7 +151,7 @@ class GradientStore:
         else:
             shape = self._view.parts.held(unit[0]).shape
             first = memory_order(regions[0]) if regions and not copies else [*range(len(shape))]
-            order = output_order or first
+            order = [*output_order] or first
             whole, added = torch.empty_permuted(shape, order, dtype=self._dtype, device=self._device).zero_(), 0
         adds = [
             (*term.key, term.place, term.target, region)
