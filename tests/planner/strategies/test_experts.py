@@ -12,6 +12,7 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.program import KINDS
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lowered
 from planner.search.search_tables import mesh_problem
@@ -64,6 +65,24 @@ def test_rows_travel_to_experts_and_back():
         ("all-to-all", "forward", 2 * rows): 1,  # the weights of their sums
         ("all-to-all", "backward", 2 * rows): 1,
     }
+
+
+def test_a_capacity_factor_multiplies_what_experts_compute_send_and_hold():
+    """Fedus et al., 2022, Eq. 3: an expert's rows are the even share times the factor, here 20 for 16."""
+    graph = load_model(f"mixtral:{SIZES},capacity=20", batch=BATCH, element_bytes=2)
+    prices = CostModel(graph, model().cluster, "library")
+    program = lowered(prices, named_strategy("expert=8", graph, 8, prices.cluster), check_memory=False)
+    even, rows = program_of("expert=8"), BATCH / 8 * 8 * 20
+    found = moved(program, "model.layers.1.mlp")
+    assert found["all-to-all", "forward", 2 * rows * WIDTH] == found["all-to-all", "backward", 2 * rows * WIDTH] == 2
+    for name in ("einsum", "einsum_2", "mul", "einsum_3"):
+        layer = graph.index[f"model.layers.1.mlp.{name}"]
+        work = [each.graph.layers[layer].forward_flop() for each in (program, even)]
+        assert work[0] == 1.25 * work[1]
+    held = [peak_memory_bytes(each)[0] for each in (program, even)]
+    more = (20 - 16) * 8 * 2 * BATCH / 8  # rows of a device, of two bytes an element
+    kept = 2 * (WIDTH + 4 * INNER + WIDTH)  # in two blocks: read, gates before and behind SiLU, both factors, made
+    assert held[0] - held[1] >= more * kept
 
 
 @pytest.mark.parametrize(("expert", "tensor"), [(2, 4), (4, 2), (2, 2)])
