@@ -113,7 +113,7 @@ COLLECT = ["-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", st
 def pytest_configure(config):
     """Before several processes run tests, start one server for all, which forks them: they import most there is.
 
-    A fresh checkout's kernels are compiled and its tests' modules rewritten once, for all processes.
+    In a fresh checkout it compiles the kernels, while another process rewrites the tests' modules, once for all.
     """
     if not config.getoption("numprocesses", None):
         return
@@ -130,9 +130,7 @@ def pytest_configure(config):
         compiled = root / "simulator" / "compiled" / "__pycache__"
         if not any(compiled.glob("replay-*.cached")):
             patch.delenv(WARM)
-            engine = "from simulator.engines.engine import prepare; prepare()"
-            subprocess.run([sys.executable, "-c", engine], check=True)
-            subprocess.run([Path(folder) / "python", *COLLECT], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run([sys.executable, *COLLECT], stdout=subprocess.DEVNULL, check=True)
     config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
 
 
