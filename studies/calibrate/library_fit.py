@@ -232,6 +232,7 @@ class _Fit:
     def _solved(self, chosen: Sequence[np.ndarray], fixed: Floats, free: Bools) -> tuple[Floats, Bools]:
         """Return parameters of which the free ones fit chosen rows, and which of these the rows identify."""
         start, width, reach = self.start[free], self._width[free], self._reach[free]
+        used = [(group, mask) for group, mask in zip(self._groups, chosen, strict=True) if mask.any()]
 
         def every(some: Floats) -> Floats:
             logs = fixed.copy()
@@ -239,7 +240,8 @@ class _Fit:
             return logs
 
         def errors(some: Floats) -> Floats:
-            return np.concatenate([error[mask] for error, mask in zip(self.errors(every(some)), chosen, strict=True)])
+            found = self.errors(every(some), [group for group, _ in used])
+            return np.concatenate([error[mask] for error, (_, mask) in zip(found, used, strict=True)])
 
         bounds = (start - reach, start + reach)
         logs, known = fitted_logs(errors, start, width, bounds, ordinary=_ERROR, steps=_MOST_STEPS, diff_step=1e-3)
@@ -253,16 +255,16 @@ class _Fit:
         """Return flags of the parameters that are as far from the prior as they may be."""
         return np.asarray(np.abs(logs - self.start) >= (1 - _AT_BOUND) * self._reach)
 
-    def errors(self, logs: Floats) -> list[Floats]:
-        """Return the logarithms of predicted over measured times, by group."""
-        return self._errors(self._section(logs), logs)
+    def errors(self, logs: Floats, groups: Sequence[_Group] | None = None) -> list[Floats]:
+        """Return the logarithms of predicted over measured times, by group; of all groups if none are given."""
+        return self._errors(self._section(logs), logs, self._groups if groups is None else groups)
 
     def errors_of_file(self, logs: Floats) -> list[Floats]:
         """Return the same of the file that is written, without the shares that it did not name and that stay."""
-        return self._errors(self.content_of(logs)["library"], logs)
+        return self._errors(self.content_of(logs)["library"], logs, self._groups)
 
-    def _errors(self, section: Mapping[str, Any], logs: Floats) -> list[Floats]:
-        """Return the errors with a section ``library``; of the parameters, the links' alone are read."""
+    def _errors(self, section: Mapping[str, Any], logs: Floats, groups: Sequence[_Group]) -> list[Floats]:
+        """Return the errors of groups with a section ``library``; of the parameters, the links' alone are read."""
         network = copy.copy(self._network)
         network.library = library_of_section(section, self._transport)
         if self._far is not None:
@@ -274,7 +276,7 @@ class _Fit:
                 library_collective_s(network, group.collective, group.devices, group.size_bytes, in_a_row=True)
                 / group.time_s
             )
-            for group in self._groups
+            for group in groups
         ]
 
     def content_of(self, logs: Floats) -> dict[str, Any]:
