@@ -5,8 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from groundwork.errors import ConfigError
 from groundwork.input_files import yaml_input
 from groundwork.suggestions import did_you_mean
@@ -48,7 +46,7 @@ _ELEMENT_BYTES = {"float8": 1, "tf32": 4}
 @cache
 def _sheets() -> dict[str, dict[str, Any]]:
     """Return the data sheets by name of device."""
-    sheets: dict[str, dict[str, Any]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    sheets: dict[str, dict[str, Any]] = yaml_input(_FILE, "data sheets")
     return sheets
 
 

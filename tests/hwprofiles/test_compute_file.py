@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
 from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
 from hwprofiles.compute.profile_summary import describe_profile
 
@@ -23,12 +24,12 @@ TABLE_4 = {
 
 
 def p100() -> dict:
-    return yaml.safe_load(catalogue()["p100"].read_text())
+    return yaml_input(catalogue()["p100"], "profile")
 
 
 def write(tmp_path, data) -> str:
     path = tmp_path / "mine.yaml"
-    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
+    path.write_text(data if isinstance(data, str) else yaml.dump(data, Dumper=yaml.CSafeDumper))
     return str(path)
 
 
@@ -169,7 +170,7 @@ def test_a_summary_says_what_the_profile_says(name):
         profile = load_profile(f"{name}@{arithmetic}")
         assert peak_flop_per_s * profile.sustained_clock == pytest.approx(profile.peak_flop_per_s, rel=1e-12)
     assert summary.memory_bytes == load_profile(name).memory_bytes
-    errors = yaml.safe_load(catalogue()[name].read_text()).get("fit", {}).get("errors", {})
+    errors = yaml_input(catalogue()[name], "profile").get("fit", {}).get("errors", {})
     assert {each.kind: (each.rows, each.median, each.p90) for each in summary.errors} == {
         kind: (each["rows"], each["median"], each["p90"]) for kind, each in errors.items()
     }

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
 from hwprofiles.compute.fused_kernels import FUSED_PHASES
 from hwprofiles.compute.kernels import ConvolutionWindow
 from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
@@ -159,7 +160,7 @@ def test_every_device_has_a_profile_before_any_row(name):
 
 def test_a_newer_library_lends_its_convolutions_and_nothing_else():
     own, other, newer = (base_content(name) for name in ("titanx", "gtx-1080ti", "titanx-cudnn6"))
-    lent = yaml.safe_load(catalogue()["gtx-1080ti"].read_text())["convolution"]
+    lent = yaml_input(catalogue()["gtx-1080ti"], "profile")["convolution"]
     assert {key: newer["convolution"][key] for key in ("ceiling", "winograd")} == {
         key: lent[key] for key in ("ceiling", "winograd")
     }
@@ -168,10 +169,10 @@ def test_a_newer_library_lends_its_convolutions_and_nothing_else():
     assert newer["peak_tflop_per_s"] == own["peak_tflop_per_s"] != other["peak_tflop_per_s"]
 
 
-@pytest.mark.parametrize("name", ["titanx-cudnn6", "titanx-pascal-cudnn6", "gtx-1080-cudnn6"])
+@pytest.mark.parametrize("name", ["titanx-pascal-cudnn6", "gtx-1080-cudnn6"])
 def test_profiles_say_whose_convolutions_they_have(name):
     """Those that ship, and those that a calibration begins with and writes."""
-    shipped = yaml.safe_load(catalogue()[name].read_text())
+    shipped = yaml_input(catalogue()[name], "profile")
     base = base_content(name)
     assert base["fit"]["transferred_from"] == shipped["fit"]["transferred_from"] == "gtx-1080ti"
     rows = made_products(replace(load_profile("p100").for_single_kernels(), table=None), 12, noise=0.03)
@@ -180,7 +181,7 @@ def test_profiles_say_whose_convolutions_they_have(name):
 
 @pytest.mark.parametrize("name", sorted(catalogue()))
 def test_profiles_that_were_fitted_to_measured_rows_have_their_errors(name):
-    content = yaml.safe_load(catalogue()[name].read_text())
+    content = yaml_input(catalogue()[name], "profile")
     fit = content.get("fit", {"method": "none", "errors": {}})
     fitted = any("hwprofiles/measured/" in source for source in content["sources"])
     assert bool(fit["errors"]) == fitted
@@ -302,7 +303,7 @@ def test_data_sheets_of_rtx_cards_agree_with_their_cores_and_clocks(name):
 
 def test_slower_tensor_cores_reach_a_greater_share_of_their_peak():
     """At half of V100's products a clock loads take half as long beside them."""
-    theirs = yaml.safe_load(catalogue()["v100-32gb"].read_text())["precisions"]["float16"]["tiles"]
+    theirs = yaml_input(catalogue()["v100-32gb"], "profile")["precisions"]["float16"]["tiles"]
     ours = base_content("rtx-3090")["precisions"]["float16"]["tiles"]
     assert leaves(ours["load"]) == pytest.approx(
         {key: load / 2 for key, load in leaves(theirs["load"]).items()}, rel=1e-3
@@ -329,7 +330,7 @@ def test_a_card_that_is_faster_than_its_relative_may_exceed_its_boost_clock(fast
 
 def test_the_command_makes_the_profile_that_ships():
     """Section by section, as the file says of itself."""
-    shipped = yaml.safe_load(catalogue()["rtx-3090"].read_text())
+    shipped = yaml_input(catalogue()["rtx-3090"], "profile")
     measured = read_measurements([shipped["sources"][-1].rpartition("/")[2].removesuffix(".csv")], "rtx-3090")
     made = calibrated((), measured.networks, base_content("rtx-3090"), sources=shipped["sources"][-1:]).content
     assert made.keys() == shipped.keys()
@@ -436,7 +437,7 @@ def test_a_table_is_read_alike_by_name_and_by_path(tmp_path):
 @pytest.mark.parametrize("name", [name for name in device_names() if name in catalogue()])
 def test_shipped_profiles_hold_what_their_relatives_lend_today(name):
     """What no row of a device determines is that of its relative as that ships, not as it once was."""
-    shipped, base = yaml.safe_load(catalogue()[name].read_text()), base_content(name)
+    shipped, base = yaml_input(catalogue()[name], "profile"), base_content(name)
     fitted = set(shipped["fit"]["errors"])
     for prefix, mine, lent in [
         ("", shipped, base),
