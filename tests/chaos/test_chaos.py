@@ -30,6 +30,7 @@ def campaign(tmp_path_factory):
 
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds and limits processes as Linux does")
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("name", CASES)
 def test_commands_outlive_faults(campaign, name):
     command, kind, words, at = CASES[name]
