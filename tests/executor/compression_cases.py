@@ -5,7 +5,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-FEW = settings(max_examples=12)  # times the number of types
+FEW = settings(max_examples=8)  # times the number of types
 
 TABLE_TYPES = (
     "dynamic-tree",

@@ -234,7 +234,7 @@ def test_kinds_that_are_planned_only_are_named(tmp_path):
 SMALL = ["llama-1b:layers=2,hidden=256,heads=4,kv_heads=2,ffn=512,sequence=64,tied=0", "gpt2:layers=2,hidden=128"]
 
 
-@pytest.mark.parametrize("name", ["gpt2:layers=2", "llama-1b:layers=2", "swin-t", *SMALL])
+@pytest.mark.parametrize("name", ["swin-t", *SMALL])
 def test_models_of_the_catalogue_can_be_run(name):
     """Every layer of the transformers says what it computes, and does so for another batch than that of the file."""
     graph = load_model(name, batch=4)

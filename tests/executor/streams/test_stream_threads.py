@@ -50,7 +50,7 @@ def every_kind():
 
 GRAPHS = {
     "every-kind": every_kind,
-    "global-pool": lambda: load_model("resnet-cifar", batch=2),
+    "global-pool": lambda: load_model("resnet-cifar:depth=8", batch=2),
     "conv1d": lambda: load_model("conv1d", batch=1),
     "lenet5": lambda: load_model("lenet5", batch=4),
     "inception": inception_module,

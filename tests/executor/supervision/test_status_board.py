@@ -5,7 +5,7 @@ import sys
 import timeit
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from executor.supervision.status_board import BOARD_VARIABLE, RankState, StatusBoard, own_status
 from groundwork.errors import ConfigError
@@ -36,6 +36,7 @@ status.at(9, RankState.WAITING, peer=2)
     assert [row.packed() for row in after[::2]] == [row.packed() for row in before[::2]]
 
 
+@settings(max_examples=8)
 @given(reason=st.text(max_size=3000), consequence=st.booleans())
 def test_a_reason_is_kept_up_to_two_kilobytes(tmp_path_factory, reason, consequence):
     """Longer text is cut between two characters; the first reason stays."""

@@ -73,7 +73,7 @@ DIVIDED = [name for name in NETWORKS if name not in ("windows", "crossing")]
 CASES = [(name, "random") for name in DIVIDED]
 CASES += list(zip(DIVIDED, cycle(["filter", "spatial"])))  # random strategies have splits of the other kind, too
 CASES += [(name, "data") for name in ("resnet-18", "gpt2-tiny")]  # sums, whatever layers
-CASES += [(name, "data=2,filter=2") for name in ("resnet-18", "gpt2-tiny")]  # random ones divide so, too
+CASES += [("gpt2-tiny", "data=2,filter=2")]  # random ones divide so, too
 CASES += [("gpt2-published", "tensor=2")]  # one product makes queries, keys and values
 
 
@@ -92,7 +92,7 @@ def check_trained(ranks, name, program):
         )
 
 
-@pytest.mark.parametrize(("name", "strategy"), [*CASES, ("windows", "filter"), ("windows", "random")])
+@pytest.mark.parametrize(("name", "strategy"), [*CASES, ("windows", "random")])
 def test_divided_training_is_that_of_the_module(ranks, name, strategy):
     """A network trains as its module does, however it is divided."""
     graph = imported(name)

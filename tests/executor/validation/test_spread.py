@@ -29,7 +29,7 @@ def test_few_turns_bound_their_median_by_students_distribution(count):
     assert (low, high) == pytest.approx(t.interval(0.95, count - 1, np.median(medians), error), rel=1e-4)
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 6, 9, 12])
+@pytest.mark.parametrize("count", [3, 6, 12])
 def test_the_interval_holds_the_median_as_often_as_it_says(count):
     """Turns share a clock that differs by 5 % between them, and their 50 iterations differ by 1 %."""
     rng = np.random.default_rng(count)
