@@ -24,7 +24,7 @@ CASES = {
         "comparison.json",
     ),
     "whatif": (
-        "whatif lenet5 --cluster p100-4x4:nodes=1 --batch 64 --strategies data",
+        "whatif lenet5 --cluster titanx-4 --batch 64 --strategies data",
         scenarios,
         "_under",
         "whatif.json",

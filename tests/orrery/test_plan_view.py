@@ -70,7 +70,7 @@ def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("batch", "strategies"),
     [
-        ("2048", "hybrid"),  # one weird trick fits with twice the batch, but is no hybrid
+        ("256", "hybrid"),  # one weird trick fits with twice the batch, but is no hybrid
         ("1212", "data,model"),  # model fits with 113, too, which cannot be divided among four devices
     ],
 )

@@ -70,12 +70,11 @@ def test_elimination_equals_brute_force(seed):
     ],
     ids=["K4", "dense", "residual", "inception", "star", "two-slots", "two-tensors"],
 )
-@pytest.mark.parametrize("infinite", [0.0, 0.2])
-def test_elimination_equals_brute_force_on_known_shapes(edges, configurations, infinite):
+def test_elimination_equals_brute_force_on_known_shapes(edges, configurations):
     """The shapes that the rules were made for, with and without forbidden pairs."""
     nodes = 1 + max(c for _, consumers in edges for c in consumers)
     for seed in range(8):
-        check_exact(make_problem(edges, [configurations] * nodes, seed=seed, layouts=3, infinite=infinite))
+        check_exact(make_problem(edges, [configurations] * nodes, seed=seed, layouts=3, infinite=0.2 * (seed % 2)))
 
 
 @pytest.mark.parametrize(

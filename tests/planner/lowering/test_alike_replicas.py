@@ -35,7 +35,7 @@ FABRICS = (
 CLUSTERS = ("titanx-4", "p100-4x4", "dgx1-p100", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
 CLUSTERS += ("dgx-h100:nodes=4,leaf_nodes=2", *(f"polaris:nodes=4,{fabric}" for fabric in FABRICS))
 LLAMA = "llama-1b:layers=2,hidden=256,heads=8,ffn=512,words=512,sequence=64"
-MODELS = ("lenet5", "resnet-cifar", LLAMA, f"{LLAMA},tied=0")
+MODELS = ("lenet5", "resnet-cifar:depth=8", LLAMA, f"{LLAMA},tied=0")
 STORAGE = ("", ",zero=1", ",zero=2", ",zero=3", ",micro-batches=2", ",pipeline=2,micro-batches=2")
 
 
@@ -136,7 +136,7 @@ def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, sample
 @pytest.mark.parametrize(
     ("model", "cluster", "text", "replicas"),
     [
-        ("resnet-cifar", "dgx-h100:nodes=2", "data", 16),
+        ("resnet-cifar:depth=8", "dgx-h100:nodes=2", "data", 16),
         (f"{LLAMA},tied=0", "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,zero=1,micro-batches=2", 2),
         (LLAMA, "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,micro-batches=2", 2),
         (LLAMA, "dgx-h100:nodes=4", "tensor=4,data=8,zero=2", 8),
@@ -153,7 +153,7 @@ def test_replicas_are_found(model, cluster, text, replicas):
 
 
 def test_normalisation_over_all_replicas():
-    costs, planned = question("resnet-cifar", "p100-4x4", 64, strategy="data", batch_norm="reduced")
+    costs, planned = question("resnet-cifar:depth=8", "p100-4x4", 64, strategy="data", batch_norm="reduced")
     one, whole = both(costs, planned)
     assert one.classes.count == 16
     check(costs, planned, one, whole)

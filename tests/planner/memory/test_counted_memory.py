@@ -274,10 +274,8 @@ def least_peaks(ranks, program, given, predicted):
     [
         ("gpt2-tiny", "data"),
         ("mobilenet-v2", "data"),
-        ("windows", "data"),
         ("gpt2-published", "model"),
         ("llama-tiny", "model"),
-        ("vit-tiny", "model"),
     ],
 )
 def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):

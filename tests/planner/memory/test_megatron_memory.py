@@ -63,7 +63,6 @@ def test_products_that_add_to_the_buffer_make_no_gradients_beside_it():
     [
         {"pipeline": 1, "recomputed": 1},
         {"gpus": 4, "tensor": 4},
-        {"pipeline": 2, "context": 4},
         {"pipeline": 4, "tied": 0, "chunk_layers": 0},
         {"pipeline": 4, "gpus": 8, "chunk_layers": 1},
         {"tensor": 2, "context": 2, "pipeline": 1},

@@ -27,7 +27,7 @@ CASES = [
     ("alexnet", "k80-16", 512),
     ("block", "p100-4x4", 512),
     ("block", "dgx1-p100", 256),
-    ("inception-v3", "titanx-4", 64),
+    ("googlenet", "titanx-4", 64),
 ]
 
 

@@ -14,8 +14,7 @@ CLUSTERS = [
     "fdr-32x3:nodes=3",
     "dgx1-p100:nodes=2",
     "abci-v100:nodes=3",
-    "dgx-a100:nodes=2",
-    "dgx-h100:nodes=3",
+    "dgx-h100:nodes=2",
 ]
 
 

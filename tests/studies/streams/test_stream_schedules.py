@@ -239,8 +239,9 @@ def test_a_machine_of_one_device():
     assert isinstance(P100, Launch)
 
 
-@pytest.mark.parametrize("model", ["vgg16", "alexnet", "resnet50"])
-@pytest.mark.parametrize("reading", ["geometry", "throughput"])
+@pytest.mark.parametrize(
+    ("model", "reading"), [("vgg16", "geometry"), ("alexnet", "throughput"), ("resnet50", "throughput")]
+)
 def test_priorities_lose_only_to_the_order_within_streams(model, reading):
     """The streams' own order holds weight gradients up; on no stream, and with levels enough, priorities gain.
 
