@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -101,11 +101,17 @@ class TransferTimes:
         """
         if edge in self.graph.shared:
             return np.zeros((producer.size, consumer.size))
-        ends, network = route_ends(self.network), self.network
-        least = least_received(producer, consumer, self._needs(edge), self._source(edge), network.node)
+        # Configurations that hold equal parts, as many in a node, have one bound; so have those that read equal ones.
+        ends, network, needs = route_ends(self.network), self.network, self._needs(edge)
+        read = [consumer.output.dims.index(each.dim) for each in needs if each.dim in consumer.output.dims]
+        (makers, u), (readers, v) = (
+            _alike(space, np.column_stack((space.degrees[:, dims], _beside(network, space))))
+            for space, dims in ((producer, slice(None)), (consumer, read))
+        )
+        least = least_received(makers, readers, needs, self._source(edge), network.node)
         element_bytes, ways = float(self.graph.element_bytes), 2 if self.graph.has_gradient(edge.producer) else 1
         every_s = least.most * (ways * element_bytes / network.widest_bytes_per_s)
-        at_node = least.each_far * (most_in_node(consumer, network.node) if len(consumer.strides) else 1)
+        at_node = least.each_far * (most_in_node(readers, network.node) if len(readers.strides) else 1)
         far_s = np.zeros_like(every_s)
         for by_device, by_node, latency_s in (
             (ends.in_s_per_byte, ends.node_in_s_per_byte, ends.in_s),
@@ -113,7 +119,7 @@ class TransferTimes:
         )[:ways]:
             busy_s = np.maximum(least.far * by_device[FAR].min(), at_node * by_node.min()) * element_bytes
             far_s += np.where(least.far > 0, busy_s + latency_s[FAR].min(), 0.0)
-        return np.maximum(every_s, far_s)
+        return np.maximum(every_s, far_s).take(u, axis=0).take(v, axis=1)
 
     def bounds(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, enough_s: Floats
@@ -364,6 +370,18 @@ class TransferTimes:
         if edge in self.graph.shared:
             return self.graph.shared[edge].shape
         return self.graph.layers[edge.producer].output
+
+
+@lru_cache(maxsize=1024)
+def _beside(network: ClusterRoutes, space: ConfigSpace) -> Ints:
+    """Return the most parts of each configuration that lie in one node; see ``most_in_node``."""
+    return most_in_node(space, network.node)
+
+
+def _alike(space: ConfigSpace, rows: Ints) -> tuple[ConfigSpace, Ints]:
+    """Return the first configuration of each different row, and which of these each is like."""
+    _, first, at = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return (space, np.arange(space.size)) if len(first) == space.size else (space.only(first), at.ravel())
 
 
 def _made(space: ConfigSpace) -> tuple[object, ...]:
