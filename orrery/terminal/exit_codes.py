@@ -110,7 +110,7 @@ def _message(error: Exception) -> str:
     if name := getattr(error, "option_name", ""):
         context: Any = getattr(error, "ctx", None)
         known = [option for each in context.command.params for option in each.opts] if context else []
-        return f"{error}{did_you_mean(name, known)}"
+        return f"{error}{did_you_mean(name, known) or _word_of_strategies(name.lstrip('-'), known)}"
     if not isinstance(error, typer.BadParameter):
         return str(error)
     # typer checks values by pydantic, whose error it keeps as the cause.
@@ -118,6 +118,15 @@ def _message(error: Exception) -> str:
     if rows:
         error.message = _broken_rule(rows[0])
     return error.format_message()
+
+
+def _word_of_strategies(name: str, known: Sequence[str]) -> str:
+    """Return how an option of ``orrery plan`` is given to a command that takes several plans; empty for others."""
+    from planner.plan.plan_text import option_words
+
+    if "--strategies" not in known or name not in option_words():
+        return ""
+    return f"; options of a plan follow its strategy, such as --strategies 'data,{name}=...'"
 
 
 def _broken_rule(row: Mapping[str, Any]) -> str:

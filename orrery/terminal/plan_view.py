@@ -51,10 +51,10 @@ def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
     Neighbours that have the same share a row, and of blocks of rows that repeat all but the first do.
     """
     from reports.style.device_lists import compact_devices
-    from reports.tables.layer_rows import repeated_blocks
+    from reports.tables.layer_rows import degrees_letters, repeated_blocks
 
     texts = {
-        name: (configuration.describe(), compact_devices(configuration.devices))
+        name: (degrees_letters(configuration.degrees), compact_devices(configuration.devices))
         for name, configuration in plan.configurations.items()
     }
     runs = [(list(run), *same) for same, run in groupby(texts, key=texts.__getitem__)]

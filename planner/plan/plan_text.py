@@ -95,8 +95,8 @@ def _word(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _words() -> Iterator[str]:
-    """Yield all words that set a field."""
+def option_words() -> Iterator[str]:
+    """Yield all words that set a field: the options that may follow a strategy."""
     for name, field in _options().items():
         yield _word(name)
         if _is_switch(field):
@@ -136,5 +136,5 @@ def _check_unknown(text: str, item: str, *, is_first: bool) -> None:
     name, equals, _ = item.partition("=")
     if name.strip() in HYBRID_WORDS or (is_first and not equals):
         return
-    if not did_you_mean(name, HYBRID_WORDS) and (hint := did_you_mean(name, _words())):
+    if not did_you_mean(name, HYBRID_WORDS) and (hint := did_you_mean(name, option_words())):
         raise ConfigError(f"strategy {text!r} must be made of degrees and options of orrery plan, got {item!r}{hint}")

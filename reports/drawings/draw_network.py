@@ -9,12 +9,11 @@ from itertools import cycle
 from typing import Any
 
 from planner.graph.computation_graph import ComputationGraph, Edge
-from planner.layouts.configurations import LETTERS
 from planner.lowering.program import Program
 from planner.plan.comparison import LayerResult
 from reports.style.palette import CONFIGURATIONS
 from reports.style.units import byte_unit, time_unit
-from reports.tables.layer_rows import degrees_text
+from reports.tables.layer_rows import degrees_letters, degrees_text
 
 COLUMN, ROW, WIDTH, HEIGHT = 146, 58, 137, 38
 """Distances between the boxes of layers, and the size of a box, in pixels."""
@@ -210,8 +209,7 @@ def moving_edges(program: Program) -> set[Edge]:
 def _box_words(layer: LayerResult) -> str:
     """Return how a layer is split in words, or where they find no room with one letter for each dimension."""
     words = degrees_text(layer)
-    letters = " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in layer.degrees.items() if degree > 1)
-    return words if len(words) <= _LETTERS else letters
+    return words if len(words) <= _LETTERS else degrees_letters(layer.degrees)
 
 
 def _short(words: str, most: int) -> str:

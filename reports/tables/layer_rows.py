@@ -1,12 +1,13 @@
 """Rows of the tables of layers: configurations, bytes and times, as pages show them."""
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from groundwork.array_types import Ints
+from planner.layouts.configurations import LETTERS
 from planner.plan.comparison import LayerResult
 from reports.style.device_lists import compact_devices
 from reports.style.units import byte_unit, time_unit
@@ -122,6 +123,11 @@ def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
 def degrees_text(layer: LayerResult) -> str:
     """Return how a layer is split in words."""
     return " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
+
+
+def degrees_letters(degrees: Mapping[str, int]) -> str:
+    """Return how a layer is split with one letter for each dimension, as in ``n=2 c=4``."""
+    return " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in degrees.items() if degree > 1) or "whole"
 
 
 def _alike(layer: LayerResult) -> tuple[object, ...]:

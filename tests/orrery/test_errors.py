@@ -63,6 +63,7 @@ def planner_that_ends_with(monkeypatch):
         ("simulate p.json --contended", "No such option: --contended"),
         ("plan vgg16 --batchsize 8", "No such option: --batchsize; did you mean '--batch'?"),
         ("plan vgg16 --precision bf16", "No such option: --precision; did you mean '--dtype'?"),
+        ("compare vgg16 --optimizer adam", "a plan follow its strategy, such as --strategies 'data,optimizer=...'"),
         ("plan vgg16 --dtype bf16", "float8, got 'bf16'; did you mean 'bfloat16'?"),
         ("plan vgg16 --optimizer AdamW", "got 'AdamW'; did you mean 'adam'?"),
         ("simulate p.json q.json", "Got unexpected extra argument(s) (q.json)"),

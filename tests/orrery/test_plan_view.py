@@ -38,23 +38,22 @@ def test_the_answer_comes_first(capsys, tmp_path):
 
 
 def test_rows_hold_every_layer_once():
-    """Runs end where degrees or devices change."""
+    """Runs end where degrees or devices change, and not where layers have other dimensions that are not split."""
 
-    class Fake:
-        """The two things that a configuration says."""
-
-        def __init__(self, text, devices):
-            self.describe, self.devices = lambda: text, devices
+    def configured(devices, **degrees):
+        return SimpleNamespace(degrees=degrees, devices=devices)
 
     configurations = {
-        "a": Fake("n=2", (0, 1)),
-        "b": Fake("n=2", (0, 1)),
-        "c": Fake("n=2", (1, 2)),
-        "d": Fake("c=2", (1, 2)),
-        "e": Fake("c=2", (1, 2)),
+        "a": configured((0, 1), sample=2, length=1),
+        "b": configured((0, 1), sample=2, channel=1, height=1),
+        "c": configured((1, 2), sample=2),
+        "d": configured((1, 2), sample=1, channel=2),
+        "e": configured((1, 2), channel=2),
+        "f": configured((1,), sample=1),
     }
     rows = configuration_rows(SimpleNamespace(configurations=configurations))
-    assert [(row["layer"], row["layers"]) for row in rows] == [("a to b", 2), ("c", 1), ("d to e", 2)]
+    assert [(row["layer"], row["layers"]) for row in rows] == [("a to b", 2), ("c", 1), ("d to e", 2), ("f", 1)]
+    assert [row["degrees"] for row in rows] == ["n=2", "n=2", "c=2", "whole"]
 
 
 def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
