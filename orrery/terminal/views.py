@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reports.style.units import Unit
 
 
-_WIDTH = 160
-"""Characters of a line where no terminal shows the table."""
+_WIDTH, _WIDEST = 160, 1_000
+"""Characters of a line where no terminal shows the table, and of one whose numbers take more."""
 
 _WORK = frozenset({"engine", "load", "search", "tables"})
 _HELD = frozenset({"allocated", "held", "memory", "peak"})
@@ -194,7 +194,18 @@ def print_rich(table: "Table") -> None:
     """Print a table as wide as the terminal, or wide enough for all columns where there is none."""
     from rich.console import Console
 
-    Console(markup=False, highlight=False, width=print_width()).print(table)
+    console = Console(markup=False, highlight=False, width=print_width())
+    options = console.options.update(width=_WIDEST)
+    if not sys.stdout.isatty() and console.measure(table, options=options).maximum > console.width:
+        for column in table.columns:
+            if column.justify == "right":  # headings break between their words, numbers nowhere
+                column.width = max(map(len, [*str(column.header).split(), *map(str, column.cells)]), default=0)
+            elif column.no_wrap:
+                column.min_width = max(
+                    (len(line) for cell in column.cells for line in str(cell).splitlines()), default=0
+                )
+        console.width = max(console.width, console.measure(table, options=options).minimum)
+    console.print(table)
 
 
 def print_width() -> int:

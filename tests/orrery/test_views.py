@@ -45,6 +45,16 @@ def test_pairs_share_a_unit_but_with_the_time_that_the_program_takes(capsys):
     ]
 
 
+def test_wide_tables_cut_no_number_where_there_is_no_terminal(capsys):
+    """Thirteen columns of numbers beside a long name: lines are longer then."""
+    row = {"strategy": "pipeline=4,data=2,micro-batches=8,optimizer=adam"}
+    print_table([row | {f"sequences_per_million_{i}": 123_456_789 for i in range(13)}])
+
+    head, *rows = cells(capsys.readouterr().out)
+    assert ["123,456,789"] * 13 in [row[1:] for row in rows]
+    assert not any("…" in cell for each in (head, *rows) for cell in each)
+
+
 def test_rates_are_no_times(capsys):
     print_pairs({"samples_per_s": 1160.0, "expected_s": 0.0551})
 
