@@ -64,6 +64,7 @@ class TimeParts:
     """What a predicted time is made of."""
 
     total_s: float
+    """Time that the machine takes, whatever the input of samples."""
     exposed_s: float
     """Part of ``total_s`` in which the busiest device waits for communication."""
     devices: int
@@ -77,6 +78,8 @@ class TimeParts:
     """True if a device's speed in the arithmetic was measured on a relative only."""
     half: bool = False
     """True in arithmetic of sixteen bits or fewer."""
+    input_s: float = 0.0
+    """Time in which the samples come, by the rate that a user gives: no iteration is shorter, and it has no error."""
 
     @property
     def exposed(self) -> float:
@@ -103,7 +106,8 @@ def expected_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) 
         errors: Errors of the parts; those that ship if None.
     """
     known = recorded_errors() if errors is None else errors
-    return parts.total_s * _stretch(parts, known) if _are_known(parts, known) else parts.total_s
+    machine_s = parts.total_s * _stretch(parts, known) if _are_known(parts, known) else parts.total_s
+    return max(machine_s, parts.input_s)
 
 
 def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) -> tuple[float, float] | None:
@@ -119,10 +123,10 @@ def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) ->
     known = recorded_errors() if errors is None else errors
     if not _are_known(parts, known):
         return None
-    weights, median_s = _weights(parts, known), expected_s(parts, known)
+    weights, median_s = _weights(parts, known), parts.total_s * _stretch(parts, known)
     down = math.hypot(*(share * (known[part].median - known[part].low) for part, share in weights.items()))
     up = math.hypot(*(share * (known[part].high - known[part].median) for part, share in weights.items()))
-    return median_s * math.exp(-down), median_s * math.exp(up)
+    return max(median_s * math.exp(-down), parts.input_s), max(median_s * math.exp(up), parts.input_s)
 
 
 def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:

@@ -107,33 +107,13 @@ class StrategyResult:
     """What sets the pace of the iteration, and how much of each resource's time is left."""
     planned: "PlannedStrategy" = field(repr=False)
     """The strategy as it was lowered."""
-    message_bytes: float = 0.0
-    """Usual size of what is sent at once."""
-    nodes: int = 1
-    """Machines of the cluster."""
-    by_relative: bool = False
-    """True if a device's speed in this arithmetic was measured on a relative only."""
-    half: bool = False
-    """True in arithmetic of sixteen bits or fewer."""
+    time_parts: TimeParts
+    """Shares of the iteration, from which its expected time and interval follow."""
 
     @property
     def samples_per_s(self) -> float:
         """Samples a second, by the expected time."""
         return self.rates.samples_per_s
-
-    @property
-    def time_parts(self) -> TimeParts:
-        """Shares of the simulated iteration, from which its interval follows."""
-        return TimeParts(
-            total_s=self.simulated_s,
-            exposed_s=self.exposed_communication_s,
-            devices=len(self.peak_memory_bytes),
-            message_bytes=self.message_bytes,
-            nodes=self.nodes,
-            real="spread" in self.ladder_s,
-            by_relative=self.by_relative,
-            half=self.half,
-        )
 
     @property
     def expected_s(self) -> float:

@@ -97,7 +97,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         alone_s: Time of the whole batch on one device, as of ``one_device_s``.
     """
     model, full, program = priced.model, priced.full, priced.full.program
-    shares, (bound_s, reason), parts = full.shares(), iteration_bound(program), full.time_parts
+    shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=priced.name,
         ladder_s=priced.ladder_s,
@@ -122,10 +122,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         collective_devices=program.collective_devices,
         pace=pace_of(priced.full),
         planned=priced.planned,
-        message_bytes=parts.message_bytes,
-        by_relative=parts.by_relative,
-        half=parts.half,
-        nodes=parts.nodes,
+        time_parts=full.time_parts,
     )
 
 

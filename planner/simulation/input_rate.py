@@ -16,6 +16,13 @@ from planner.lowering.program import KINDS, Program
 from planner.simulation.execution_models import ProgramGraph
 
 
+def input_s(program: Program) -> float:
+    """Return the time in which the samples of an iteration come; 0 where their rate is no bound."""
+    rate = program.conditions.input_images_per_s
+    samples = program.graph.batch if program.classes is None else program.classes.in_all(program.graph.batch)
+    return samples / rate if rate else 0.0
+
+
 def with_input(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
     """Return a task graph in which each iteration waits for its samples; the same where their rate is no bound.
 
@@ -23,11 +30,9 @@ def with_input(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
         program: The program.
         program_graph: Its task graph, launches included.
     """
-    rate = program.conditions.input_images_per_s
-    if not rate:
+    if not program.conditions.input_images_per_s:
         return program_graph
     graph, iterations = program_graph.graph, len(program_graph.task_of)
-    samples = program.graph.batch if program.classes is None else program.classes.in_all(program.graph.batch)
     reads = np.array([layer.reads_data for layer in program.graph.layers])
     readers = np.flatnonzero((program.kind == KINDS.index("forward")) & reads[program.layer])
     # the last task of each iteration brings its samples
@@ -48,7 +53,7 @@ def with_input(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
     uses = column(np.diff(graph.use_start), 0)
     fed = replace(
         graph,
-        work=column(graph.work, samples / rate),
+        work=column(graph.work, input_s(program)),
         latency_s=column(graph.latency_s, 0.0),
         start_s=column(graph.start_s, 0.0),
         rate_limit=column(graph.rate_limit, np.inf),

@@ -1,6 +1,6 @@
 """Replay of a program on the simulator, and the timeline of its steady iteration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from planner.lowering.program import KINDS, Program
 from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.host_launches import with_launches
-from planner.simulation.input_rate import with_input
+from planner.simulation.input_rate import input_s, with_input
 from planner.simulation.interference_use import with_interference
 from planner.simulation.iterations import all_in_a_row, first_alone
 from planner.simulation.link_use import LinkUse
@@ -111,7 +111,14 @@ class Replay:
 
     @cached_property
     def time_parts(self) -> TimeParts:
-        """Shares of the iteration, from which follows what it is expected to take."""
+        """Shares of the iteration, from which follows what it is expected to take.
+
+        Where the input of samples is a bound, they are of the machine alone: its prediction has errors, the rate none.
+        """
+        if self.program.conditions.input_images_per_s:
+            unbound = replace(self.program.conditions, input_images_per_s=0.0)
+            machine = replay(replace(self.program, conditions=unbound))
+            return replace(machine.time_parts, input_s=input_s(self.program))
         program, devices = self.program, len(self.program.cluster.devices)
         profiles = {device.profile for device in program.cluster.devices.kinds}
         sent = np.flatnonzero(~program.is_compute)

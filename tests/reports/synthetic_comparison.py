@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from planner.expected.likely_times import TimeParts
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.lowered_plan import PlannedStrategy
@@ -82,6 +83,7 @@ def _strategy(
         timeline=make_timeline(rng, devices, tasks=tasks, end_s=simulated_s),
         link_use=_link_use(rng, simulated_s, links),
         planned=PlannedStrategy(strategy={}),
+        time_parts=TimeParts(total_s=simulated_s, exposed_s=exposed_s, devices=len(devices), message_bytes=0.0),
     )
     return replace(result, rates=_rates(512 / result.expected_s), speedup=1.9 / result.expected_s)
 

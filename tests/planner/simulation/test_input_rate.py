@@ -36,9 +36,17 @@ def test_the_slower_of_devices_and_input_sets_the_pace(options, share):
     assert replay(found.program, engine="simpy").iteration_s == pytest.approx(found.iteration_s, rel=1e-9)
 
 
+def test_a_rate_that_is_given_has_no_error():
+    """Ten images a second are trained where no more come, and a rate far above what devices need changes nothing."""
+    alone, slow, fast = _replayed(), _replayed(input_images_per_s=10.0), _replayed(input_images_per_s=1e9)
+    assert (slow.expected_s, slow.likely_s) == (3.2, (3.2, 3.2))
+    assert (fast.expected_s, fast.likely_s) == (alone.expected_s, alone.likely_s)
+    assert alone.expected_s != pytest.approx(alone.iteration_s, rel=0.01)
+
+
 def test_replicas_that_stand_for_others_wait_for_the_samples_of_all():
     found = _replayed(devices=128, batch=512, input_images_per_s=1000.0)
-    assert found.program.replicas is not None
+    assert found.program.classes is not None
     assert found.iteration_s == pytest.approx(0.512, rel=1e-6)
 
 
