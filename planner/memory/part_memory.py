@@ -139,7 +139,7 @@ class _PartMemories:
         elif isinstance(operation, Loss) and operation.reads_rows:
             scratch, gradient_last = {**scratch, "forward": zeros if last else output}, True
             if size < ELEMENT_BYTES:
-                output, scratch = _float32_loss(operation, part)
+                output, scratch = _float32_loss(operation, part, host=self.backend.has_message_buffers)
         elif isinstance(operation, LocalResponseNorm):
             scratch = {**scratch, **_normalisation_scratch(layer, space, size)}
         elif isinstance(operation, Concat):  # channels first where some input has them first
@@ -327,16 +327,16 @@ def _reads(layer: Layer, space: ConfigSpace, slot: int = 0) -> Regions:
     return needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), layer.input_shapes[slot])
 
 
-def _float32_loss(operation: Loss, part: Part) -> tuple[Floats, dict[str, Floats]]:
+def _float32_loss(operation: Loss, part: Part, *, host: bool) -> tuple[Floats, dict[str, Floats]]:
     """Return the bytes of the probabilities of sixteen-bit scores, and of what is allocated beside them by phase.
 
     They are float32.  One kernel, or the loss of a divided vocabulary, makes them in place, and the gradient from them;
     by PyTorch's own calls the converted scores are held meanwhile, and the gradients of the logarithms and of the
-    converted scores.
+    converted scores.  On processors the converted scores are held too, and the gradient before it is converted back.
     """
     whole, apart = ELEMENT_BYTES * part.outputs, operation.by_own_calls(part)
-    beside = {"forward": 1, "activation_gradient": 2, "weight_gradient": 0}
-    return whole, {phase: count * apart * whole for phase, count in beside.items()}
+    beside = {"forward": 1, "activation_gradient": 1 if host else 2, "weight_gradient": 0}
+    return whole, {phase: count * (apart | host) * whole for phase, count in beside.items()}
 
 
 def _normalisation_scratch(layer: Layer, space: ConfigSpace, element_bytes: float) -> dict[str, Floats]:

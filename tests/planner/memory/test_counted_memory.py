@@ -1,5 +1,6 @@
 """The prediction of memory beside the allocations that real runs count."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,17 +8,23 @@ import pytest
 import torch
 from counted_memory import counted, imported, peaked, spread
 from imported_networks import NETWORKS
+from plans import cluster_of
 from ranks import options, pool_of
 
 from executor.measurement.memory_meter import ALLOCATED, MemoryMeter
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of, predicted_bytes
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.graph.type_roles import DataTypes
+from planner.lowering.lower_strategy import lower
 from planner.memory.backend_memory import SCRATCH_PHASES
 from planner.memory.cpu_backend import CHANNELS_LAST_POSITIONS
 from planner.memory.part_memory import part_memories
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.strategies.recomputation import Recompute
 
 pytestmark = pytest.mark.timeout(200)
@@ -126,6 +133,17 @@ def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
 def test_the_prediction_of_kernels_that_make_two_gradients_and_of_windows(ranks, name):
     """The kernel of PReLU makes a gradient of its slopes for every element; windows lie as products read them."""
     check_one_rank(ranks, imported(name, 32))
+
+
+def test_the_prediction_of_a_loss_in_sixteen_bits(ranks):
+    """Scores are converted to float32 for the loss, and its gradient back."""
+    graph = load_model(f"gpt2:{SMALL},words=500,sequence=64", batch=8, element_bytes=2)
+    types = replace(DataTypes.of("bfloat16"), product="")
+    prices = CostModel(graph, cluster_of("titanx-4", RANKS), conditions=Conditions(types=types))
+    program = lower(prices, spaces_of(graph, named_strategy("data", graph, RANKS), RANKS))
+    given = options(steps=2)
+    (peak, *_), *_ = ranks.run(counted, program, given)
+    assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
 
 
 def test_the_prediction_of_one_sample(ranks):
