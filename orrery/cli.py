@@ -17,6 +17,14 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print("orrery", version("orrery-training"))
+        raise typer.Exit
+
+
 @app.callback()
 def _limits(
     max_input_mib: Annotated[
@@ -29,6 +37,9 @@ def _limits(
         int | None,
         typer.Option(parser=whole_number, metavar="GIB", help="Most memory that a replay may take, in place of 4 GiB."),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Plan, simulate and compare the parallel training of neural networks on clusters."""
     if max_input_mib:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import Configuration, Strategy
@@ -137,7 +138,8 @@ def pipeline_strategy(
     graph, stage_devices = model.graph, groups or [(device,) for device in range(len(model.cluster.devices))]
     split = layout or _whole
     if request.schedule not in PIPELINE_SCHEDULES:
-        raise ConfigError(f"schedule must be one of {', '.join(PIPELINE_SCHEDULES)}, got {request.schedule!r}")
+        hint = did_you_mean(request.schedule, PIPELINE_SCHEDULES)
+        raise ConfigError(f"schedule must be one of {', '.join(PIPELINE_SCHEDULES)}, got {request.schedule!r}{hint}")
     stages = _stages(graph, request, len(stage_devices))
     group_of = tuple(stage % len(stage_devices) for stage in range(stages))
     micro_batches = request.micro_batches or _micro_batches(graph.batch, max(group_of) + 1, request.schedule)

@@ -33,7 +33,7 @@ def slowest_network(
         Interrupted: After Ctrl-C, with the answer that the points tried give; without any, KeyboardInterrupt.
     """
     if not 0 < loss < 1:
-        raise ConfigError(f"loss must be > 0 and < 1, got {loss!r}")
+        raise ConfigError(f"loss must be > 0 and < 1, which is 100 %, got {loss:g} ({100 * loss:g} %)")
     speed = _bandwidth(cluster, link)
     today = sized_point(subject, _slower(cluster, link, 0))
     if today.refusal:

@@ -10,9 +10,13 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from orrery.cli import app
+from orrery.terminal.exit_codes import run_app
 
 COMMANDS = (
     "models",
@@ -188,3 +192,9 @@ def test_many_options_stand_in_groups():
         assert "Others:" not in lines, words
         grouped += "Output:" in lines
     assert grouped >= 10
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    assert run_app(app, ["--version"]) == 0
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert capsys.readouterr().out == f"orrery {pyproject['project']['version']}\n"

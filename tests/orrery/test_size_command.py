@@ -54,7 +54,7 @@ BAD = {
     "batches": (["deadline", *SUBJECT, "--batch", "64", "--within", "1h"], "got both batch and batch_per_device"),
     "data set": (["deadline", *SUBJECT, "--within", "1h", "--dataset", "imagnet"], "did you mean 'imagenet'"),
     "link": (["network", *SUBJECT, "--link", "ib"], "one of slot, nic-port, switch-port, fdr, got 'ib'"),
-    "loss": (["network", *SUBJECT, "--link", "fdr", "--loss", "100"], "loss must be > 0 and < 1"),
+    "loss": (["network", *SUBJECT, "--link", "fdr", "--loss", "100"], "which is 100 %, got 1 (100 %)"),
     "no budget": (["budget", *SUBJECT], "budget must be either money or device hours, got neither"),
     "no price": (["budget", *SUBJECT, "--money", "1"], "price of fdr-32x3 must be given"),
     "price": (["offers", *SUBJECT, "--price", "titanx-4=1"], "price must be of one of the clusters fdr-32x3"),

@@ -151,6 +151,7 @@ def test_the_error_names_the_stage_its_need_and_the_capacity():
         ({"micro_batches": 3}, "micro_batches must be >= 1 and divide the batch of 8, got 3"),
         ({"micro_batches": -1}, "micro_batches must be >= 1"),
         ({"schedule": "2f2b"}, "schedule must be one of gpipe, 1f1b, interleaved, zero-bubble, got '2f2b'"),
+        ({"schedule": "zb-h1"}, "got 'zb-h1'; did you mean 'zero-bubble'\\?"),
         ({"stage_at": ("fc9",)}, "stage_at must name layers of chain, got 'fc9'"),
         ({"stage_at": ("fc2", "fc1")}, "stage_at must name later layers one after another, got fc2, fc1"),
         ({"stage_at": ("conv1",)}, "stage_at must name later layers one after another, got conv1"),

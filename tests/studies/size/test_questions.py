@@ -212,7 +212,7 @@ def test_slower_networks_build_on_the_factor_that_the_cluster_sets():
 def test_an_unknown_class_lists_those_there_are():
     with pytest.raises(ConfigError, match="one of slot, nic-port, switch-port, fdr, got 'fdrr'; did you mean 'fdr'"):
         slowest_network(LENET, "fdr-32x3:nodes=2", link="fdrr", loss=0.1)
-    with pytest.raises(ConfigError, match=r"loss must be > 0 and < 1, got 1\.5"):
+    with pytest.raises(ConfigError, match=r"loss must be > 0 and < 1, which is 100 %, got 1\.5 \(150 %\)"):
         slowest_network(LENET, "fdr-32x3:nodes=2", link="fdr", loss=1.5)
 
 
