@@ -130,7 +130,9 @@ class _Tape:
             self.saved[tensor.storage] = tensor.size
 
 
-def recorded_memory(layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool]) -> RecordedMemory:
+def recorded_memory(
+    layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool], *, widened: float = 1.0
+) -> RecordedMemory:
     """Return the memory of the parts of a layer whose computation is recorded.
 
     Args:
@@ -138,17 +140,20 @@ def recorded_memory(layer: Layer, part: Part, reads: Sequence[Floats], channels_
         part: Its parts.
         reads: By slot, the elements of the input that each part reads.
         channels_last: By slot, whether the input has its channels last in memory.
+        widened: Bytes of an element in which RMS norms compute, by those of one of a tensor.
     """
-    return _Steps(layer, part, reads, channels_last).memory()
+    return _Steps(layer, part, reads, channels_last, widened).memory()
 
 
 class _Steps:
     """The steps of a layer, taken one after another."""
 
-    def __init__(self, layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool]) -> None:
+    def __init__(
+        self, layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool], widened: float
+    ) -> None:
         operation = layer.operation
         assert isinstance(operation, Mapped)
-        self.layer, self.operation, self.part, self.tape = layer, operation, part, _Tape()
+        self.layer, self.operation, self.part, self.tape, self.widened = layer, operation, part, _Tape(), widened
         self.outputs = part.outputs
         """Elements of the output; inputs and results that are as large have this same array, by which to know them."""
         self.zero = 0.0 * self.outputs
@@ -341,6 +346,12 @@ class _Steps:
     def _save_norm(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
         """Save the values and two statistics of each group; what is scaled in a step of its own, too."""
         values, size = operands["input"], self.outputs
+        wide = self.widened * size
+        if step.call == "rms_norm" and self.widened > 1 and values.size is size:  # it saves what it has converted
+            self.tape.keep(("converted", id(result)), wide)
+            self.tape.keep(("normalised", id(result)), wide)
+            self.tape.note(wide)
+            return {_INPUTS: 4 * wide + size, _WEIGHTS: 2 * wide}
         self.tape.save(values)
         sizes = _tuple(step.argument("normalized_shape"))
         rows = values.size / float(np.prod(sizes)) if sizes else self.part.samples

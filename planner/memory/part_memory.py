@@ -185,7 +185,9 @@ class _PartMemories:
         takes = self.graph.batch // self.program.micro_batching.of(i)
         whole = self._in_all_replicas[takes].layers[i]  # orders of dimensions follow from the whole tensor
         reads = [_reads(layer, space, slot).volume.astype(float) for slot in slots]
-        memory = recorded_memory(whole, part, reads, last)
+        # PyTorch's own RMS norm, which processors take, converts what has sixteen bits
+        widened = max(ELEMENT_BYTES / size, 1.0) if self.backend.has_message_buffers else 1.0
+        memory = recorded_memory(whole, part, reads, last, widened=widened)
         saved = memory.saved * size + memory.index_bytes
         kept = saved + memory.copies * size
         scratch = {

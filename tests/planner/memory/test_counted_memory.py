@@ -135,9 +135,10 @@ def test_the_prediction_of_kernels_that_make_two_gradients_and_of_windows(ranks,
     check_one_rank(ranks, imported(name, 32))
 
 
-def test_the_prediction_of_a_loss_in_sixteen_bits(ranks):
-    """Scores are converted to float32 for the loss, and its gradient back."""
-    graph = load_model(f"gpt2:{SMALL},words=500,sequence=64", batch=8, element_bytes=2)
+@pytest.mark.parametrize("model", [f"gpt2:{SMALL}", f"llama-1b:{SMALL},kv_heads=2"])
+def test_the_prediction_of_losses_and_rms_norms_in_sixteen_bits(ranks, model):
+    """Scores are converted to float32 for the loss, and its gradient back, as is what an RMS norm reads."""
+    graph = load_model(f"{model},words=500,sequence=64", batch=8, element_bytes=2)
     types = replace(DataTypes.of("bfloat16"), product="")
     prices = CostModel(graph, cluster_of("titanx-4", RANKS), conditions=Conditions(types=types))
     program = lower(prices, spaces_of(graph, named_strategy("data", graph, RANKS), RANKS))
