@@ -178,6 +178,8 @@ class _Messages:
         Args:
             loads: What collectives take of each link, or of each device.
         """
+        if not len(self._source):
+            return "no device sends to another"
         links, devices = self._batched.model.cluster.links, self._count
         device, link = self._device, self._link
         for values in loads:
@@ -185,7 +187,7 @@ class _Messages:
                 device = _mixed(device, _rounded(values))
             else:
                 link = _mixed(link, _rounded(values))
-        if len(self._source) and links.of_each(lambda each: each.exclusive)[self._links].any():
+        if links.of_each(lambda each: each.exclusive)[self._links].any():
             return "messages take turns on links that serve one at a time"
         message, device, link = self._refined(device, link)
         device_like, link_like = _firsts(device), _firsts(link)
