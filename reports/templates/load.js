@@ -40,7 +40,8 @@ function labelled(layout, traces, width) {
 function shortened(layout, traces, width) {
   const names = [...new Set(traces.flatMap((trace) => (Array.isArray(trace.y) ? trace.y : [])))].filter((name) => typeof name === "string");
   const most = Math.max(8, Math.floor((0.4 * width) / 7)), long = names.some((name) => name.length > most);
-  if (!long || layout?.yaxis?.tickvals) return layout;
+  const fits = (text) => text.split("<br>").every((line) => line.length <= most);
+  if (!long || (layout?.yaxis?.tickvals && (layout.yaxis.ticktext ?? []).every(fits))) return layout;
   const lines = Math.max(1, Math.floor((((layout?.height ?? 400) - 160) / names.length) / 17));
   return { ...layout, yaxis: { ...layout.yaxis, tickvals: names, ticktext: names.map((name) => inLines(name, most, lines)) } };
 }
