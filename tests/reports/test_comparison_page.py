@@ -122,9 +122,14 @@ def test_whiskers_are_the_likely_times(comparison, html):
 def test_strategies_within_the_errors_are_named(comparison):
     """A strategy that is a thousandth slower cannot be told apart; one that takes three times as long can."""
     best = next(s for s in comparison.strategies if s.name == "layerwise")
-    near = dataclasses.replace(best, name="near", simulated_s=1.001 * best.simulated_s)
-    far = dataclasses.replace(best, name="far", simulated_s=3 * best.simulated_s)
-    found = comparison_html(dataclasses.replace(comparison, strategies=(best, near, far)))
+
+    def slower(name, times):
+        total_s = times * best.simulated_s
+        parts = dataclasses.replace(best.time_parts, total_s=total_s)
+        return dataclasses.replace(best, name=name, simulated_s=total_s, time_parts=parts)
+
+    strategies = best, slower("near", 1.001), slower("far", 3.0)
+    found = comparison_html(dataclasses.replace(comparison, strategies=strategies))
 
     assert "layerwise and near cannot be told apart" in parse(found).texts["remarks"]
     assert "far cannot" not in found
