@@ -26,9 +26,9 @@ class LibraryProtocol:
     """Least time of each step of a ring that crosses nodes: what posting a message takes."""
     message_s: float = 0.0
     """Time for which a long message of a ring that crosses nodes keeps its channel."""
-    later_hop_s: float = 0.0
+    later_hop_s: float
     """``far_hop_s`` of the steps of a ring for which no receive stands ready: those beyond the library's slots."""
-    later_message_s: float = 0.0
+    later_message_s: float
     """``message_s`` of these."""
     message_bytes: float = 2.0**16
     """Bytes from which a message is long; shorter ones take a share of that time by their length."""

@@ -92,6 +92,21 @@ def check(costs, planned, one, whole):
     assert same(shares.compute_s, of_all.compute_s)
 
 
+def slowed(machines, what, places):
+    """The cluster with some slower devices, or with a slower link."""
+    devices, links = list(machines.devices), list(machines.links)
+    if what == "devices":
+        for i, place in enumerate(places):
+            at = place % len(devices)
+            devices[at] = replace(devices[at], speed=0.5 + 0.1 * (i % 2))
+        return machines.with_devices(devices)
+    if what == "link":
+        at = places[0] % len(links)
+        links[at] = replace(links[at], bandwidth_bytes_per_s=links[at].bandwidth_bytes_per_s / 3)
+        return machines.with_links(links)
+    return machines
+
+
 @settings(max_examples=10)
 @given(
     cluster=st.sampled_from(CLUSTERS),
@@ -105,18 +120,7 @@ def check(costs, planned, one, whole):
     places=st.lists(st.integers(0, 1000), min_size=1, max_size=3),
 )
 def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, samples, framework, software, slow, places):
-    machines = load_cluster(cluster)
-    if slow == "devices":
-        devices = list(machines.devices)
-        for i, place in enumerate(places):
-            at = place % len(devices)
-            devices[at] = replace(devices[at], speed=0.5 + 0.1 * (i % 2))
-        machines = machines.with_devices(devices)
-    if slow == "link":
-        links = list(machines.links)
-        at = places[0] % len(links)
-        links[at] = replace(links[at], bandwidth_bytes_per_s=links[at].bandwidth_bytes_per_s / 3)
-        machines = machines.with_links(links)
+    machines = slowed(load_cluster(cluster), slow, places)
     count = len(machines.devices)
     degree = count // (int(inner[-1]) if inner else 1) // (2 if "pipeline" in storage else 1)
     text = ",".join(part for part in (f"data={degree}", inner) if part) + storage

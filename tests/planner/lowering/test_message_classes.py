@@ -13,7 +13,7 @@ from planner.layouts.device_classes import MessageClasses
 from planner.lowering.alike_replicas import lower_alike
 from planner.plan.lowered_plan import PlannedStrategy
 from planner.strategies.named_strategies import named_strategy
-from tests.planner.lowering.test_alike_replicas import both, check, question
+from tests.planner.lowering.test_alike_replicas import both, check, question, slowed
 
 CLUSTERS = ("p100-4x4", "dgx-h100:nodes=2", "dgx1-p100", "abci-v100:nodes=4", "titanx-4")
 CLUSTERS += ("polaris:nodes=4,fabric=torus,x=2,y=2", "dgx-h100:nodes=4,leaf_nodes=2")
@@ -26,22 +26,13 @@ CLUSTERS += ("polaris:nodes=4,fabric=torus,x=2,y=2", "dgx-h100:nodes=4,leaf_node
     rules=st.lists(st.sampled_from(["data", "model", "spatial"]), min_size=30, max_size=30),
     framework=st.sampled_from(["ideal", "ddp"]),
     software=st.sampled_from(["ideal", "pytorch"]),
-    slow=st.sampled_from(["", "", "device", "link"]),
+    slow=st.sampled_from(["", "", "devices", "link"]),
     place=st.integers(0, 1000),
 )
 def test_one_message_has_the_times_of_all_of_its_class(cluster, model, rules, framework, software, slow, place):
     """Each layer by samples, channels or positions, at random: all devices send to all others, or to some."""
-    machines = load_cluster(cluster)
-    devices, links = list(machines.devices), list(machines.links)
-    if slow == "device":
-        at = place % len(devices)
-        devices[at] = replace(devices[at], speed=0.5)
-        machines = machines.with_devices(devices)
-    if slow == "link":
-        at = place % len(links)
-        links[at] = replace(links[at], bandwidth_bytes_per_s=links[at].bandwidth_bytes_per_s / 3)
-        machines = machines.with_links(links)
-    count = len(devices)
+    machines = slowed(load_cluster(cluster), slow, [place])
+    count = len(machines.devices)
     costs, _ = question(model, machines, 4 * count, strategy="data", framework=framework, software=software)
     named = {rule: named_strategy(rule, costs.graph, count) for rule in set(rules)}
     strategy = {layer.name: named[rule][layer.name] for layer, rule in zip(costs.graph.layers, rules, strict=False)}
