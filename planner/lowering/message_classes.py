@@ -128,7 +128,7 @@ class _Messages:
             key = int(times.layouts(edge, batched.spaces_at(edge.consumer)[edge.consumer])[0])
             first = layouts.setdefault((edge.producer, batched.takes_micro_batches(edge.consumer), key), edge)
             if first == edge:
-                self._send(edge, len(layouts))
+                self._send(edge, 2 * len(layouts))
             self._regions[edge] = self._regions[first]
         pairs = np.flatnonzero(self._content)
         self._source, self._target = np.divmod(pairs, self._count)
@@ -157,7 +157,7 @@ class _Messages:
         self._device = _mixed(self._device, colour)
 
     def _send(self, edge: Edge, number: int) -> None:
-        """Take the messages of one layout."""
+        """Take the messages of one layout, and those of its gradients, which go back; both are told apart."""
         spaces = self._batched.spaces_at(edge.consumer)
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer, in_turn=False)
@@ -167,10 +167,11 @@ class _Messages:
         if (np.bincount(key, minlength=len(self._content)) > 1).any():  # tells apart several between the same devices
             order = np.lexsort((*regions.low.T, key))
             rank[order] = ranks_in_runs(key[order])
-        colour = _mixed(rank * len(self._regions) + number, *(regions.high - regions.low).T)
-        here = source == regions.device
-        np.add.at(self._device, source[here], colour[here])
-        np.add.at(self._content, key[~here], colour[~here])
+        here, sizes = source == regions.device, (regions.high - regions.low).T
+        back = regions.device * self._count + source
+        for pair, kind in ((key, number), (back, number + 1)):
+            np.add.at(self._content, pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here])
+        np.add.at(self._device, source[here], _mixed(rank, np.full(len(rank), number), *sizes)[here])
 
     def classes(self, loads: Sequence[Floats]) -> MessageClasses | str:
         """Return the classes in which messages, devices and links fall.

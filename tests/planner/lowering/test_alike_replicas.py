@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -107,6 +107,7 @@ def slowed(machines, what, places):
     return machines
 
 
+@example("p100-4x4", "lenet5", "", STORAGE[-1], 2, "ideal", "ideal", "", [0])
 @settings(max_examples=10)
 @given(
     cluster=st.sampled_from(CLUSTERS),
