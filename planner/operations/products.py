@@ -212,6 +212,12 @@ class Attention(Mapped):
         for name in ("keys", "key_channels", "value_channels"):
             check_int(f"attention.{name}", getattr(self, name), 1)
 
+    def head_counts(self, inputs: Sequence[Shape], output: Shape) -> tuple[int, int]:
+        """Return the heads of queries and of keys of the whole layer."""
+        whole = {dim: np.array([float(size)]) for dim, size in zip(output.dims, output.sizes, strict=True)}
+        part = Part(tuple(inputs), output, whole)
+        return int(self._heads(part)[0]), int(self._key_heads(part)[0])
+
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return queries, keys, values, and the output with each query's logarithm of its sum, or all weights."""
         if not self.fused:

@@ -11,10 +11,13 @@ from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.configurations import Configuration, Strategy
 from planner.models.registry import with_words
 from planner.operations.products import Attention
+from planner.search.pipeline_stages import balanced
 from planner.strategies.micro_batches import MicroBatching
 
 _NAMED = 3
 """Layers that a note names."""
+_EVEN = 1.1
+"""Share of the mean up to which the work of stages counts as equal."""
 
 
 def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
@@ -40,6 +43,11 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
             f"the mean work and sets the time: {_names([*masked])}; zigzag beside context=N makes them equal, "
             "ulysses splits heads"
         )
+    if cut := {layer: heads for layer in layers if (heads := _undivided_heads(layer, strategy[layer.name]))}:
+        said = " and ".join(sorted({*cut.values()}))
+        notes.append(
+            f"{said}: {_names([*cut])}; products of these heads are repeated, or beside sequence split positions"
+        )
     uneven = {layer: sizes for layer in layers if (sizes := _uneven_sizes(layer, strategy[layer.name]))}
     if uneven:
         pairs = {(size, size + -size % degree) for sizes in uneven.values() for size, degree in sizes}
@@ -52,10 +60,7 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
 
 
 def stage_notes(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> tuple[str, ...]:
-    """Return a note on pipeline stages that could have more equal work.
-
-    A greedy division leaves every stage at most the mean work and one layer: stages beyond that were not divided by
-    their work alone.
+    """Return a note on pipeline stages of unequal work, and on what keeps them so.
 
     Args:
         model: Prices of a network on a cluster.
@@ -68,13 +73,19 @@ def stage_notes(model: CostModel, strategy: Strategy, micro_batching: MicroBatch
     costs = (model.node_costs(i, space) for i, space in enumerate(model.spaces_of(strategy)))
     layer_s = np.array([float(each.compute_s[0]) for each in costs])
     stage_s = np.add.reduceat(layer_s, starts)
-    slowest, mean_s = int(stage_s.argmax()), stage_s.mean()
-    if stage_s[slowest] <= mean_s + layer_s.max():
+    slowest, share = int(stage_s.argmax()), stage_s.max() / stage_s.mean()
+    if share <= _EVEN:
         return ()
+    least_s = np.add.reduceat(layer_s, balanced(layer_s, len(starts))[:-1]).max()
+    why = "no runs of layers are more equal; other numbers of stages may be"
+    if stage_s[slowest] > least_s * _EVEN:
+        why = (
+            "memory, gradient synchronisation or transfers allow no more equal ones; recomputation and sharded storage "
+            "save memory"
+        )
     return (
-        f"stages have unequal work: that of {model.graph.layers[starts[slowest]].name} has "
-        f"{stage_s[slowest] / mean_s:.3g} times the mean and sets the pace, as memory, gradient synchronisation or "
-        "transfers allow no more equal ones; recomputation and sharded storage save memory",
+        f"stages have unequal work: that of {model.graph.layers[starts[slowest]].name} has {share:.3g} times the mean "
+        f"and sets the pace, as {why}",
     )
 
 
@@ -98,6 +109,18 @@ def _causal_parts(layer: Layer, configuration: Configuration) -> int:
     causal = isinstance(layer.operation, Attention) and layer.operation.causal and layer.operation.fused
     parts = math.prod(configuration.degrees.get(dim, 1) for dim in layer.output.dims[2:]) if causal else 1
     return 1 if parts == layer.operation.zigzag else parts
+
+
+def _undivided_heads(layer: Layer, configuration: Configuration) -> str:
+    """Return, in words, the heads of attention that an axis of tensor parallelism does not divide."""
+    degree = dict(configuration.mesh.axes).get("tensor", 1) if configuration.mesh else 1
+    if not isinstance(layer.operation, Attention):
+        return ""
+    heads, key_heads = layer.operation.head_counts(layer.input_shapes, layer.output)
+    for count, of in ((heads, "heads"), (key_heads, "heads of keys")):
+        if count % degree:
+            return f"tensor={degree} does not divide {count} {of}"
+    return ""
 
 
 def _uneven_sizes(layer: Layer, configuration: Configuration) -> list[tuple[int, int]]:

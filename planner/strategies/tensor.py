@@ -110,7 +110,7 @@ def tensor_splits(
     for i, layer in enumerate(graph.layers):
         made = [(edge, _made(graph.layers[edge.producer], splits)) for edge in graph.producers[i]]
         carried = [(edge.producer in columns, rule.carried(edge, index)) for edge, index in made if index is not None]
-        gathers = any(not index for _, index in carried)
+        gathers = any(of_columns and not index for of_columns, index in carried)
         channels = [index for of_columns, index in carried if index and (of_columns or index in (SUMMED, "channel"))]
         if SUMMED in channels or (channels and not gathers):
             splits[layer.name] = SUMMED if SUMMED in channels else channels[0]

@@ -206,3 +206,12 @@ def test_what_a_rule_says_of_indices():
     assert strategy[layer + "attention.output.LayerNorm"].splits == ("length",)
     assert strategy["bert.embeddings.word_embeddings"].splits == (SUMMED,)
     assert named_strategy("tensor=4", load_model("bert-base", batch=8), 4)[layer + "output"].degrees[REPEATED] == 4
+
+
+def test_with_sequence_shared_keys_leave_attention_to_heads():
+    """What would be repeated splits positions, and nothing else: devices that share a head of keys gather them."""
+    graph = load_model("llama-1b:layers=1,kv_heads=4", batch=8)
+    alone, beside = (named_strategy(words, graph, 8) for words in ("tensor=8", "tensor=8,sequence"))
+    kept = [layer.name for layer in graph.layers if alone[layer.name].splits != (None,)]
+    assert "model.layers.0.self_attn.scaled_dot_product_attention" in kept
+    assert [beside[name].splits for name in kept] == [alone[name].splits for name in kept]

@@ -25,11 +25,19 @@ def notes_of(model, words):
         ("tensor=8", "products that several devices compute alike: transformer.h.0.attn.c_attn"),  # 12 heads
         ("tensor=4", "4 of 8 devices idle"),
         ("tensor=4", "parts of unequal size, of which the largest sets the time: transformer.wte, lm_head"),
+        ("tensor=8", "tensor=8 does not divide 12 heads: transformer.h.0.attn"),
+        ("tensor=8,sequence", "tensor=8 does not divide 12 heads: transformer.h.0.attn"),
         ("tensor=4", "equal with 50,260 for 50,257 (gpt2:layers=1,words=50260 pads its words)"),
     ],
 )
 def test_what_is_not_divided_is_said(words, said):
     assert any(said in note for note in notes_of("gpt2:layers=1", words))
+
+
+def test_keys_shared_by_more_devices_than_have_heads_are_said():
+    for words in ("tensor=8", "tensor=8,sequence"):
+        (note,) = [note for note in notes_of("llama-1b:layers=1,kv_heads=4", words) if "heads" in note]
+        assert note.startswith("tensor=8 does not divide 4 heads of keys: model.layers.0.self_attn")
 
 
 def test_a_note_names_the_model_with_padded_words():
@@ -52,7 +60,7 @@ def test_the_last_part_of_masked_positions_has_most_work():
 
 
 def test_a_plan_that_divides_all_has_no_notes_on_it():
-    words = ("devices idle", "compute alike", "unequal size")
+    words = ("devices idle", "compute alike", "unequal size", "does not divide")
     said = notes_of("llama-1b:layers=1", "tensor=8")
     assert not [note for note in said if any(each in note for each in words)]
     assert not [note for note in notes_of("gpt2:layers=1", "data") if any(each in note for each in words)]
@@ -84,7 +92,17 @@ def test_stages_that_memory_keeps_from_being_equal():
     assert float(said[2]) == pytest.approx(
         work_s.max() / work_s.mean(), rel=0.03
     )  # halves of batches are less efficient
+    assert "as memory, gradient synchronisation" in notes[0]
     starts = [graph.layers[start].name for start in plan.micro_batching.stages[1:]]
     chosen = make_plan(graph, machine, strategy="pipeline=4,data=2", micro_batches=8, stage_at=tuple(starts))
     assert chosen.micro_batching == plan.micro_batching
     assert not [note for note in chosen.notes if "unequal work" in note]  # these are whoever chose them
+
+
+def test_stages_that_no_division_makes_equal():
+    """The words of the output layer are its own stage, with most of the work, wherever others begin."""
+    graph = load_model("gpt2:layers=3,hidden=256,heads=4,words=50000,sequence=256", batch=16)
+    plan = make_plan(graph, load_cluster("dgx-a100"), strategy="pipeline=4")
+    (note,) = [note for note in plan.notes if "unequal work" in note]
+    assert "as no runs of layers are more equal" in note
+    assert graph.layers[plan.micro_batching.stages[-1]].name in re.search(r"that of (\S+) has", note)[1]
