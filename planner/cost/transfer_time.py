@@ -5,7 +5,7 @@ Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional 
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -23,7 +23,13 @@ from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.redistribution import Redistribution, gradient_layout, layouts_between, made_in, redistribution_of
-from planner.layouts.regions import TransferRegions, gradient_regions, layout_keys, transfer_regions
+from planner.layouts.regions import (
+    TransferRegions,
+    gradient_regions,
+    layout_keys,
+    needed_regions,
+    transfer_regions,
+)
 from planner.layouts.shared_regions import (
     equal_gradients,
     shard_rows,
@@ -292,6 +298,24 @@ class TransferTimes:
         size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
         ways = (ends, ends[::-1])[: 1 + self.graph.has_gradient(edge.producer)]
         return sum(self.messages_s(*way, size) for way in ways)
+
+    def message_count(self, spaces: Sequence[ConfigSpace], producer: int) -> int:
+        """Return the number of messages of the tensor that a layer makes, and of its gradient.
+
+        Args:
+            spaces: For every layer the space that holds its one configuration.
+            producer: The layer.
+        """
+        degrees, sizes = spaces[producer].degrees[0], np.array(self.graph.layers[producer].output.sizes)
+        by_layout: dict[int, int] = {}
+        for edge in self.graph.consumers[producer]:
+            needed = needed_regions(spaces[edge.consumer], self._needs(edge), self._source(edge))
+            # parts of the producer that a needed region meets, in each dimension
+            met = -(-needed.high * degrees // sizes) - needed.low * degrees // sizes
+            pairs = int(met.prod(axis=1).sum())
+            layout = int(self.layouts(edge, spaces[edge.consumer])[0])
+            by_layout[layout] = max(pairs - len(spaces[edge.consumer].devices), 0)  # a device may hold one part itself
+        return sum(by_layout.values()) * (1 + self.graph.has_gradient(producer))
 
     def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
         """Return the layout of the tensor that each configuration of the consumer reads, shape (C_v,), as a key."""

@@ -63,15 +63,25 @@ class MessageClasses(DeviceClasses):
     A link carries of a class as much as each other link of its own class does.
     """
 
-    message_class: Ints
-    """Class of the messages from each device to each, shape (devices, devices); -1 where there are none."""
+    pairs: Ints
+    """Pairs of devices that send to each other, ``source * devices + target``, in order, shape (pairs,)."""
+    class_of_pair: Ints
+    """Class of the messages of each of these, shape (pairs,)."""
     counts: Ints
     """Pairs of devices of each class of messages, shape (classes,)."""
     regions: Mapping[Edge, TransferRegions]
     """Regions that leave or reach a device that is lowered, by edge; those between the same
     devices are ordered by their place in the tensor."""
 
+    def message_class(self, source: Ints, target: Ints) -> Ints:
+        """Return the class of the messages between pairs of devices that send to each other, shape (K,)."""
+        wanted = source * len(self.device_like) + target
+        at = np.searchsorted(self.pairs, wanted)
+        assert np.array_equal(self.pairs[at], wanted), "classes cover all messages"
+        return self.class_of_pair[at]
+
     def stand_for(self, device: Ints, peer: Ints) -> Floats:
         """Return the number of tasks that do the same as each; see ``DeviceClasses.stand_for``."""
-        messages = self.counts[self.message_class[device, peer]]
-        return np.where(peer < 0, DeviceClasses.stand_for(self, device, peer), messages)
+        tasks, sends = DeviceClasses.stand_for(self, device, peer), np.flatnonzero(peer >= 0)
+        tasks[sends] = self.counts[self.message_class(device[sends], peer[sends])]
+        return tasks

@@ -385,7 +385,7 @@ class GradientSyncTasks:
         return devices, after[owner]
 
     def _alike(self, groups: Ints) -> tuple[list[list[int]], list[Ints]]:
-        """Return the groups that do the same, and of each kind the devices that are lowered, in their order.
+        """Return the groups that do the same, and of each kind the devices that are lowered for its members, in order.
 
         Args:
             groups: Shape (groups, p): devices.
@@ -396,8 +396,8 @@ class GradientSyncTasks:
         kinds: dict[bytes, list[int]] = {}
         for g, row in enumerate(np.sort(like[groups], axis=1)):
             kinds.setdefault(row.tobytes(), []).append(g)
-        firsts = [groups[first] for first, *_ in kinds.values()]
-        return list(kinds.values()), [group[like[group] == group] for group in firsts]
+        members = [like[groups[first]] for first, *_ in kinds.values()]
+        return list(kinds.values()), [row[np.sort(np.unique(row, return_index=True)[1])] for row in members]
 
     def _messages(
         self,

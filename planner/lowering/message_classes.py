@@ -17,12 +17,13 @@ Source:
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
-from groundwork.sparse_rows import grouped_rows, ranks_in_runs
+from groundwork.sparse_rows import counted, distinct, grouped_rows, ranks_in_runs, row_entries
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.graph.data_sources import is_data
@@ -31,17 +32,18 @@ from planner.layouts.device_classes import MessageClasses
 from planner.layouts.regions import TransferRegions, held_regions, needed_regions
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.lower_strategy import lower
-from planner.lowering.program import Program
+from planner.lowering.program import Collective, Program
 from planner.strategies.micro_batches import MicroBatching
 from planner.strategies.recomputation import Recompute
 from planner.topology.copy_engine_use import copy_engines_of
 from planner.topology.network_routes import routes_of_cluster
+from simulator.collectives.rounds import Round
 
 _Colours = NDArray[np.uint64]
 _Small = NDArray[np.int32]
 """Indices of which there are many millions."""
-_MOST_DEVICES = 2048
-"""Most devices between all pairs of which messages are looked at."""
+_MOST_MESSAGES = 10_000_000
+"""Most messages of an iteration that are looked at: two all-to-alls of two thousand devices, forward and backward."""
 _LEAST_ALIKE = 4
 """Messages of a class in the mean below which all devices are lowered."""
 _DIGITS = 2.0**40
@@ -56,51 +58,152 @@ def lower_by_messages(
     Returns:
         The program; or why all devices have to be lowered.
     """
-    count = len(model.cluster.devices)
-    if count > _MOST_DEVICES:
-        return f"messages between all pairs of more than {_MOST_DEVICES:,} devices are not looked at"
     if model.graph.shared or model.conditions.storage.divides:
         return "parameters are shared or divided"
     if any(space.has_copies or space.completed[0] > 1 for space in spaces):
         return "devices of layers repeat a computation, or sum together"
+    count = sum(model.transfer_times.message_count(spaces, layer) for layer in range(len(spaces)))
+    if count > _MOST_MESSAGES:
+        return f"more than {_MOST_MESSAGES:,} messages are not looked at, of which there are {count:,}"
     batched = BatchedModel(model, spaces, micro_batching)
-    messages, loads = _Messages(batched), list[Floats]()
+    messages, sums = _Messages(batched), list[_GroupSums]()
     while True:
-        classes = messages.classes(loads)
+        classes = messages.classes(sums)
         if isinstance(classes, str):
             return classes
         program = lower(model, spaces, micro_batching=micro_batching, recompute=recompute, classes=classes)
-        if any(len(each.place) > 3 or each.others for each in program.collectives.values()):
-            return "layers sum gradients in several groups"
-        before, loads = loads, _loads(program)
-        if all(_even(values, classes) for values in loads):
+        before, sums = sums, _sums_of(program)
+        if all(each.fits(classes) for each in sums) and _are_apart(program):
             return program
         if before:
             return "sums of gradients load devices of a class unequally"
 
 
-def _loads(program: Program) -> list[Floats]:
-    """Return what different rounds of collectives take of each link, or of each device, by byte of their buffers."""
-    network, devices = routes_of_cluster(program.cluster), len(program.cluster.devices)
-    engines, found = copy_engines_of(program.cluster), list[Floats]()
-    for step in dict.fromkeys(each.round for each in program.collectives.values()):
-        traffic = step.traffic
-        found.append(network.link_loads(traffic.source, traffic.target, traffic.taken))
-        for end, times in ((step.source, step.repeats), (step.target, step.repeats + step.adds)):
-            moved = np.bincount(end, np.broadcast_to(step.share * times, end.shape), minlength=devices)
-            found.append(moved.astype(np.float64))
-        counts, engine, busy = engines.of(traffic.source, traffic.target)
-        taken = np.bincount(engine, busy * np.repeat(traffic.taken, counts), minlength=len(engines.names))
-        for known in engines.by_kind.values():
-            if (known >= 0).any():
-                found.append(np.where(known >= 0, taken[known], 0.0))
-    return found
+class _GroupSums:
+    """What one round of a collective takes of links and devices in each of its groups, by byte of their buffers.
+
+    Args:
+        program: A program with the collective.
+        rounds: The round in every group.
+        lowered: Indices of the groups by what they were lowered as: the first of each stands for the others.
+    """
+
+    def __init__(self, program: Program, rounds: Sequence[Round], lowered: Sequence[Ints]) -> None:
+        network, count = routes_of_cluster(program.cluster), len(program.cluster.devices)
+        engines, self._lowered, self.groups = copy_engines_of(program.cluster), lowered, len(rounds)
+        links, devices, self.alone = list[Ints](), list[Ints](), np.zeros(self.groups, dtype=np.uint64)
+        taken, moved = list[Floats](), list[Floats]()
+        for g, step in enumerate(rounds):
+            traffic = step.traffic
+            loads = network.link_loads(traffic.source, traffic.target, traffic.taken)
+            columns: list[Floats] = [
+                np.bincount(end, np.broadcast_to(step.share * times, end.shape), minlength=count).astype(np.float64)
+                for end, times in ((step.source, step.repeats), (step.target, step.repeats + step.adds))
+            ]
+            counts, engine, busy = engines.of(traffic.source, traffic.target)
+            on_engines = np.zeros(len(engines.names) + 1)  # the last is that of devices without one
+            np.add.at(on_engines, engine, busy * np.repeat(traffic.taken, counts))
+            columns += [on_engines[known] for known in engines.by_kind.values()]
+            links.append(np.flatnonzero(loads))
+            devices.append(np.flatnonzero(columns[0] + columns[1]))
+            taken.append(loads[links[-1]])
+            moved.append(np.column_stack(columns)[devices[-1]])
+            latency_s = traffic.latency_s
+            if latency_s is None:
+                waits = np.sort(np.unique(network.latency_classes(step.source, step.target))).tolist()
+            else:
+                waits = [latency_s, traffic.copied_s_per_byte]
+            self.alone[g] = _mixed(*_rounded(np.array([len(waits), step.repeats, step.share, *waits]))[:, None])[0]
+        self.link, self.link_group = np.concatenate(links), np.repeat(np.arange(self.groups), [*map(len, links)])
+        self.device, self.device_group = (
+            np.concatenate(devices),
+            np.repeat(np.arange(self.groups), [*map(len, devices)]),
+        )
+        self._taken, self._moved = np.concatenate(taken), np.concatenate(moved)
+        self.link_take = _rounded(self._taken)
+        self.device_take = _mixed(*map(_rounded, self._moved.T))
+
+    def refined(self, number: int, device: _Colours, link: _Colours) -> tuple[_Colours, _Colours]:
+        """Return what the groups tell apart of devices and links: to be mixed with their colours.
+
+        Args:
+            number: Number of the sum.
+            device: Colour of each device.
+            link: Colour of each link.
+        """
+        colour = _mixed(
+            self.alone,
+            np.full(self.groups, number),
+            _added(_mixed(device[self.device], self.device_take), self.device_group, self.groups),
+            _added(_mixed(link[self.link], self.link_take), self.link_group, self.groups),
+        )
+        at_devices, at_links = colour[self.device_group], colour[self.link_group]
+        return (
+            _added(_mixed(at_devices, self.device_take), self.device, len(device)),
+            _added(_mixed(at_links, self.link_take), self.link, len(link)),
+        )
+
+    def fits(self, classes: MessageClasses) -> bool:
+        """Return whether groups of one kind take the same, and load all links and devices of a class equally."""
+        ends = (classes.link_like, self.link, self.link_group, self._taken[:, None])
+        rows = (ends, (classes.device_like, self.device, self.device_group, self._moved))
+        return all(self._fit(same, *columns) for same in self._lowered for columns in rows) and all(
+            (self.alone[same] == self.alone[same[0]]).all() for same in self._lowered
+        )
+
+    def _fit(self, same: Ints, like: Ints, at: Ints, group: Ints, taken: Floats) -> bool:
+        """Return whether groups take the same of classes, and together of each member of a class.
+
+        Args:
+            same: Groups.
+            like: First of the class of each link, or device.
+            at: Links, or devices, that groups use.
+            group: Group that uses each.
+            taken: What it takes of each, shape (uses, columns).
+        """
+        of = np.isin(group, same)
+        at, group, taken = at[of], group[of], taken[of]
+        for column in taken.T:
+            together = np.bincount(at, column, minlength=len(like))
+            if not np.allclose(together, together[like], rtol=1 / _DIGITS, atol=0.0):
+                return False
+            order = np.lexsort((column, like[at], group))
+            if len(order) % len(same):
+                return False
+            kinds, values = like[at][order].reshape(len(same), -1), column[order].reshape(len(same), -1)
+            owners = group[order].reshape(len(same), -1)
+            if (kinds != kinds[0]).any() or (owners != owners[:, :1]).any():
+                return False
+            if not np.allclose(values, values[0], rtol=1 / _DIGITS, atol=0.0):
+                return False
+        return True
 
 
-def _even(loads: Floats, classes: MessageClasses) -> bool:
-    """Return whether links, or devices, of one class have equal loads."""
-    like = classes.device_like if len(loads) == len(classes.device_like) else classes.link_like
-    return bool(np.allclose(loads, loads[like], rtol=1 / _DIGITS, atol=0.0))
+def _sums_of(program: Program) -> list[_GroupSums]:
+    """Return the different rounds of collectives of a program, with what they take in each of their groups."""
+    known = dict[tuple[Round, ...], tuple[Ints, ...]]()
+    for kinds in _together(program):
+        rounds = [step for each in kinds for step in (each.round, *each.others)]
+        groups = np.array([g for each in kinds for g in each.place[2:]])
+        # by the numbers of the groups, so that sums are equal however they were lowered
+        ends, place = np.cumsum([0, *(1 + len(each.others) for each in kinds)]).tolist(), np.argsort(np.argsort(groups))
+        same = tuple(place[begin:end] for begin, end in pairwise(ends))
+        known.setdefault(tuple(rounds[i] for i in np.argsort(groups).tolist()), same)
+    return [_GroupSums(program, rounds, same) for rounds, same in known.items()]
+
+
+def _are_apart(program: Program) -> bool:
+    """Return whether no two kinds of groups that sum together have devices of one class."""
+    rows = [[device for each in kinds for device in each.devices] for kinds in _together(program)]
+    return all(len(set(row)) == len(row) for row in rows)
+
+
+def _together(program: Program) -> list[list[Collective]]:
+    """Return the collectives of a program that are one round, by kinds of their groups."""
+    rounds = dict[tuple[int, int], list[Collective]]()
+    for task, each in program.collectives.items():
+        rounds.setdefault((int(program.group[task]), int(program.micro_batch[task])), []).append(each)
+    return list(rounds.values())
 
 
 class _Messages:
@@ -115,8 +218,8 @@ class _Messages:
         self._count = batched.device_count
         self._regions: dict[Edge, TransferRegions] = {}
         """Regions of each edge, in order; edges of one layout have one object."""
-        self._content = np.zeros(self._count**2, dtype=np.uint64)
-        """Colour of what each device sends to each."""
+        self._sent: list[tuple[Ints, _Colours]] = []
+        """Pairs of devices, ``source * devices + target``, with a colour of what each sends in one message."""
         self._device = _coloured(batched.model.cluster.devices.told_apart()[1])
         self._link = _coloured(batched.model.cluster.links.told_apart()[1])
         self.why = ""
@@ -130,16 +233,17 @@ class _Messages:
             if first == edge:
                 self._send(edge, 2 * len(layouts))
             self._regions[edge] = self._regions[first]
-        pairs = np.flatnonzero(self._content)
-        self._source, self._target = np.divmod(pairs, self._count)
+        self._pairs, content = _gathered(self._sent)
+        """Pairs of devices that send to each other, in order, as of ``MessageClasses``."""
+        self._source, self._target = np.divmod(self._pairs, self._count)
         self._counts, links, latency = self._network.passing_routes(self._source, self._target)
         self._links = links.astype(np.int32)
         self._start = np.cumsum(self._counts) - self._counts
-        self._message = np.repeat(np.arange(len(pairs), dtype=np.int32), self._counts)
+        self._message = np.repeat(np.arange(len(self._pairs), dtype=np.int32), self._counts)
         """Message of each entry of ``_links``."""
         self._place = (np.arange(len(links)) - self._start[self._message]).astype(np.int32)
         """Place of each link in its route."""
-        self._base = _mixed(self._content[pairs], latency)
+        self._base = _mixed(content, latency)
 
     def _compute(self, i: int, space: ConfigSpace) -> None:
         """Tell devices apart by the part of a layer that they have, its time and the data that it reads."""
@@ -164,33 +268,27 @@ class _Messages:
         self._regions[edge] = regions
         source = producer.devices[regions.part]
         key, rank = source * self._count + regions.device, np.zeros(len(source), dtype=np.int64)
-        if (np.bincount(key, minlength=len(self._content)) > 1).any():  # tells apart several between the same devices
+        if len(distinct(key)) < len(key):  # tells apart several between the same devices
             order = np.lexsort((*regions.low.T, key))
             rank[order] = ranks_in_runs(key[order])
         here, sizes = source == regions.device, (regions.high - regions.low).T
         back = regions.device * self._count + source
         for pair, kind in ((key, number), (back, number + 1)):
-            np.add.at(self._content, pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here])
+            self._sent.append((pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here]))
         np.add.at(self._device, source[here], _mixed(rank, np.full(len(rank), number), *sizes)[here])
 
-    def classes(self, loads: Sequence[Floats]) -> MessageClasses | str:
+    def classes(self, sums: Sequence[_GroupSums]) -> MessageClasses | str:
         """Return the classes in which messages, devices and links fall.
 
         Args:
-            loads: What collectives take of each link, or of each device.
+            sums: Collectives that tell devices and links apart.
         """
         if not len(self._source):
             return "no device sends to another"
-        links, devices = self._batched.model.cluster.links, self._count
-        device, link = self._device, self._link
-        for values in loads:
-            if len(values) == devices:
-                device = _mixed(device, _rounded(values))
-            else:
-                link = _mixed(link, _rounded(values))
+        links = self._batched.model.cluster.links
         if links.of_each(lambda each: each.exclusive)[self._links].any():
             return "messages take turns on links that serve one at a time"
-        message, device, link = self._refined(device, link)
+        message, device, link = self._refined(sums)
         device_like, link_like = _firsts(device), _firsts(link)
         _, first, of = np.unique(message, return_index=True, return_inverse=True)
         if len(first) * _LEAST_ALIKE > len(message):
@@ -198,9 +296,7 @@ class _Messages:
         counts = np.bincount(of)
         if not self._equitable(of, first, device_like, link_like):
             return "devices of a class send unequally"
-        message_class = np.full((devices, devices), -1)
-        message_class[self._source, self._target] = of
-        lowered = device_like == np.arange(devices)
+        lowered = device_like == np.arange(self._count)
         kept: dict[int, TransferRegions] = {}
         for edge, regions in self._regions.items():
             if id(regions) not in kept:
@@ -210,13 +306,15 @@ class _Messages:
         return MessageClasses(
             device_like=device_like,
             link_like=link_like,
-            message_class=message_class,
+            pairs=self._pairs,
+            class_of_pair=of,
             counts=counts,
             regions={edge: kept[id(regions)] for edge, regions in self._regions.items()},
         )
 
-    def _refined(self, device: _Colours, link: _Colours) -> tuple[_Colours, _Colours, _Colours]:
+    def _refined(self, sums: Sequence[_GroupSums]) -> tuple[_Colours, _Colours, _Colours]:
         """Return colours of messages, devices and links that tell apart more, until their classes are equitable."""
+        device, link = self._device, self._link
         known, longest, rows = 0, int(self._counts.max(initial=0)), self._place * np.int32(len(link)) + self._links
         by_source, by_target = grouped_rows(self._source, self._count), grouped_rows(self._target, self._count)
         start, crossing = grouped_rows(self._links.astype(np.int64), len(link))
@@ -232,6 +330,9 @@ class _Messages:
             known, sent = different, _mixed(message)
             device = _mixed(device, _summed(sent, *by_source), _summed(sent, *by_target))
             link = _mixed(link, _summed(sent, *by_link))
+            for number, each in enumerate(sums):
+                at_devices, at_links = each.refined(number, device, link)
+                device, link = _mixed(device, at_devices), _mixed(link, at_links)
 
     def _equitable(self, of: Ints, first: Ints, device_like: Ints, link_like: Ints) -> bool:
         """Return whether classes are equitable, by counting.
@@ -262,8 +363,14 @@ def _even_counts(of: Ints | _Small, at: Ints | _Small, like: Ints, classes: int)
         like: First of the class of each device or link.
         classes: Number of classes of messages.
     """
-    met = np.bincount(at * np.int64(classes) + of, minlength=len(like) * classes).reshape(len(like), classes)
-    return np.array_equal(met, met[like])
+    keys, counts = counted(at * np.int64(classes) + of, len(like) * classes)
+    row, met = np.divmod(keys, classes)
+    start = np.searchsorted(row, np.arange(len(like) + 1))
+    sizes, first = np.diff(start), start[:-1][like]
+    if not np.array_equal(sizes, sizes[like]):
+        return False
+    like_entries = row_entries(first, sizes)
+    return np.array_equal(met, met[like_entries]) and np.array_equal(counts, counts[like_entries])
 
 
 def _firsts(colours: _Colours) -> Ints:
@@ -277,6 +384,22 @@ def _summed(colours: _Colours, start: Ints, entries: Ints | _Small) -> _Colours:
     sums, some = np.zeros(len(start) - 1, dtype=np.uint64), np.flatnonzero(np.diff(start))
     if len(some):
         sums[some] = np.add.reduceat(colours[entries], start[some])
+    return sums
+
+
+def _gathered(sent: Sequence[tuple[Ints, _Colours]]) -> tuple[Ints, _Colours]:
+    """Return the different pairs of devices in order, and the sum of the colours of the messages of each."""
+    key, colour = np.concatenate([pairs for pairs, _ in sent]), np.concatenate([colours for _, colours in sent])
+    order = np.argsort(key, kind="stable")
+    key, colour = key[order], colour[order]
+    start = np.flatnonzero(np.diff(key, prepend=-1))
+    return key[start], np.add.reduceat(colour, start) if len(start) else colour
+
+
+def _added(colours: _Colours, at: Ints, count: int) -> _Colours:
+    """Return the sums of colours by where they are, which do not depend on their order."""
+    sums = np.zeros(count, dtype=np.uint64)
+    np.add.at(sums, at, colours)
     return sums
 
 

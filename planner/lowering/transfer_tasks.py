@@ -118,9 +118,7 @@ class TransferTasks:
         order = np.argsort(source * len(classes.device_like) + target, kind="stable")
         rank = np.empty_like(order)
         rank[order] = ranks_in_runs((source * len(classes.device_like) + target)[order])
-        message_class = classes.message_class[source, target]
-        assert (message_class >= 0).all(), "classes cover all messages"
-        kind = message_class * (rank.max() + 1) + rank
+        kind = classes.message_class(source, target) * (rank.max() + 1) + rank
         lowered_first = np.argsort(~classes.lowered[source], kind="stable")
         _, first, stands_in = np.unique(kind[lowered_first], return_index=True, return_inverse=True)
         of = np.empty_like(stands_in)

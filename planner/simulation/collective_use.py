@@ -19,7 +19,9 @@ def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:
     for collective in program.collectives.values():
         traffic = collective.round.traffic
         loads = network.link_loads(traffic.source, traffic.target, traffic.sent * collective.buffer_bytes)
-        if collective.others:
+        if isinstance(program.classes, MessageClasses):
+            carried += _of_each_alike(program.classes, np.arange(len(loads)), loads * (1 + len(collective.others)))
+        elif collective.others:
             carried += loads
         else:
             joint += loads
@@ -41,9 +43,29 @@ def sent_loads(program: Program, network: ClusterRoutes, sends: Ints, size_bytes
     source, target = program.device[sends], program.peer[sends]
     if not isinstance(program.classes, MessageClasses):
         return network.link_loads(source, target, size_bytes)
-    like, (counts, links) = program.classes.link_like, network.routes(source, target)
-    taken = np.repeat(size_bytes * program.stands_for[sends], counts)
-    members = np.bincount(like, minlength=len(like)).clip(min=1)
+    counts, links = network.routes(source, target)
+    return _of_each_alike(program.classes, links, np.repeat(size_bytes * program.stands_for[sends], counts))
+
+
+def collective_loads(program: Program, task: int, used: Ints, taken: Floats) -> Floats:
+    """Return what a collective takes of every link, with those for which it stands; as ``sent_loads``.
+
+    Args:
+        program: The program.
+        task: The collective.
+        used: Links that it uses itself.
+        taken: What it takes of these.
+    """
+    if isinstance(program.classes, MessageClasses):
+        return _of_each_alike(program.classes, used, taken * program.stands_for[task])
+    loads = np.zeros(len(program.cluster.links))
+    loads[used] = taken
+    return loads
+
+
+def _of_each_alike(classes: MessageClasses, links: Ints, taken: Floats) -> Floats:
+    """Return by the first link of each class what each of its links has of what some of them have."""
+    like, members = classes.link_like, np.bincount(classes.link_like, minlength=len(classes.link_like)).clip(min=1)
     return np.asarray(np.bincount(like[links], taken, minlength=len(like)) / members, dtype=np.float64)
 
 

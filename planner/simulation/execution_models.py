@@ -22,7 +22,7 @@ from groundwork.rows_on_demand import JoinedNames
 from groundwork.sparse_rows import row_owners
 from planner.layouts.device_classes import MessageClasses
 from planner.lowering.program import Collective, Program
-from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks, sent_loads
+from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks, collective_loads, sent_loads
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
@@ -145,8 +145,9 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
         work[tasks] = busiest * collective.buffer_bytes
         weight = np.concatenate([share, busy, taken]) / busiest
-        itself = like[resource] == resource  # of resources that are used alike, one stands for all
-        resource, weight = resource[itself], weight[itself]
+        if not isinstance(program.classes, MessageClasses):
+            itself = like[resource] == resource  # of resources that are used alike, one stands for all
+            resource, weight = resource[itself], weight[itself]
         count = len(tasks)
         blocks.append((tasks, np.full(count, len(resource)), np.tile(resource, count), np.tile(weight, count)))
     uses = _of_classes(program, _ordered_uses(program.size, blocks), like)
@@ -155,19 +156,19 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
 
 
 def _of_classes(program: Program, uses: _Uses, like: Ints) -> _Uses:
-    """Return the uses of messages that stand for others: what all of them use of one resource of a class.
+    """Return the uses of messages and collectives that stand for others: what all use of one resource of a class.
 
     Args:
         program: The program.
-        uses: Uses of each message alone.
+        uses: Uses of each message, or collective, alone.
         like: As of ``resources_like``.
     """
     if not isinstance(program.classes, MessageClasses):
         return uses
     owner = row_owners(uses.start)
-    sends, members = program.peer[owner] >= 0, np.bincount(like, minlength=len(like))
-    resource = np.where(sends, like[uses.resource], uses.resource)
-    weight = np.where(sends, uses.weight * program.stands_for[owner] / members[resource].clip(min=1), uses.weight)
+    moves, members = ~program.is_compute[owner], np.bincount(like, minlength=len(like))
+    resource = np.where(moves, like[uses.resource], uses.resource)
+    weight = np.where(moves, uses.weight * program.stands_for[owner] / members[resource].clip(min=1), uses.weight)
     # a message may use several resources of one class
     keys, row = np.unique(owner * len(like) + resource, return_inverse=True)
     own = np.zeros(len(keys))
@@ -290,7 +291,7 @@ def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks
         if task not in program.collectives:
             continue
         used, share, latency_s = links_of.of(program.collectives[task])
-        loads[used] += share * program.collectives[task].buffer_bytes
+        loads += collective_loads(program, task, used, share * program.collectives[task].buffer_bytes)
         longest_s = max(longest_s, latency_s)
     sends = tasks[program.peer[tasks] >= 0]
     if len(sends):

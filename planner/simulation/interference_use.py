@@ -166,10 +166,11 @@ def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Ints
         key = id(collective.round), collective.buffer_bytes
         if key not in known:
             accessed = _accessed_bytes(collective, len(program.cluster.devices))
-            device = np.flatnonzero(accessed)
+            device = at = np.flatnonzero(accessed)
             if program.classes is not None:  # of others, nothing is replayed
-                device = device[program.classes.device_like[device] == device]
-            known[key] = device, accessed[device]
+                device, first = np.unique(program.classes.device_like[device], return_index=True)
+                at = at[first]
+            known[key] = device, accessed[at]
         device, accessed = known[key]
         yield np.full(len(device), index), device, np.ones(len(device), dtype=np.int64), accessed
 

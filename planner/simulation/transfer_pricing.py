@@ -12,7 +12,6 @@ from planner.cost.cost_model import CostModel
 from planner.cost.transfer_time import EdgeTable
 from planner.graph.computation_graph import Edge
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import needed_regions
 from planner.simulation.execution_models import ITERATIONS
 from simulator.graph.memory_need import check_replay_memory, engine_bytes, graph_bytes
 
@@ -87,7 +86,7 @@ def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
     """
     most = sum(int(spaces[edge.producer].parts[0] * spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
     if most > _FEW:
-        messages = sum(_messages(model, spaces, u) for u in range(len(spaces)))
+        messages = sum(model.transfer_times.message_count(spaces, u) for u in range(len(spaces)))
         uses = (
             len(model.network.route(0, model.network.device_count - 1)) + _INTERFERING * model.conditions.interference
         )
@@ -95,19 +94,3 @@ def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
         needed_bytes = messages * _LOWERED_BYTES + graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
         subject = f"simulating {messages:,} transfers an iteration"
         check_replay_memory(needed_bytes, subject, takes_s=messages * uses * _USE_S)
-
-
-def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) -> int:
-    """Return the number of transfers of the tensor that a layer makes, and of its gradient."""
-    graph, tensor = model.graph, model.graph.layers[producer].output
-    degrees, sizes = spaces[producer].degrees[0], np.array(tensor.sizes)
-    by_layout: dict[int, int] = {}
-    for edge in graph.consumers[producer]:
-        layer, space = graph.layers[edge.consumer], spaces[edge.consumer]
-        needed = needed_regions(space, layer.operation.interval_maps(edge.slot, layer.input_shapes), tensor)
-        # parts of the producer that a needed region meets, in each dimension
-        met = -(-needed.high * degrees // sizes) - needed.low * degrees // sizes
-        pairs = int(met.prod(axis=1).sum())
-        layout = int(model.transfer_times.layouts(edge, space)[0])
-        by_layout[layout] = max(pairs - len(space.devices), 0)  # a device may hold one of the parts itself
-    return sum(by_layout.values()) * (1 + graph.has_gradient(producer))

@@ -23,7 +23,7 @@ CLUSTERS += ("polaris:nodes=4,fabric=torus,x=2,y=2", "dgx-h100:nodes=4,leaf_node
 @given(
     cluster=st.sampled_from(CLUSTERS),
     model=st.sampled_from(["lenet5", "alexnet"]),
-    rules=st.lists(st.sampled_from(["data", "model", "spatial"]), min_size=30, max_size=30),
+    rules=st.lists(st.sampled_from(["data", "model", "spatial", "mixed"]), min_size=30, max_size=30),
     framework=st.sampled_from(["ideal", "ddp"]),
     software=st.sampled_from(["ideal", "pytorch"]),
     slow=st.sampled_from(["", "", "devices", "link"]),
@@ -33,8 +33,10 @@ def test_one_message_has_the_times_of_all_of_its_class(cluster, model, rules, fr
     """Each layer by samples, channels or positions, at random: all devices send to all others, or to some."""
     machines = slowed(load_cluster(cluster), slow, [place])
     count = len(machines.devices)
-    costs, _ = question(model, machines, 4 * count, strategy="data", framework=framework, software=software)
-    named = {rule: named_strategy(rule, costs.graph, count) for rule in set(rules)}
+    conditions = {"framework": framework, "software": software}
+    costs, mixed = question(model, machines, 4 * count, strategy=f"data={count // 2},filter=2", **conditions)
+    named = {rule: named_strategy(rule, costs.graph, count) for rule in {*rules} - {"mixed"}}
+    named["mixed"] = mixed.strategy  # two groups of replicas sum gradients side by side
     strategy = {layer.name: named[rule][layer.name] for layer, rule in zip(costs.graph.layers, rules, strict=False)}
     planned = PlannedStrategy(strategy=strategy)
     try:
@@ -60,6 +62,18 @@ def test_devices_that_send_to_all_others_fall_into_classes(model, cluster, strat
     one, whole = both(costs, planned)
     assert isinstance(one.classes, MessageClasses)
     assert np.count_nonzero(one.classes.lowered) == classes
+    check(costs, planned, one, whole)
+
+
+@pytest.mark.parametrize("cluster", ["abci-v100:nodes=4", "p100-4x4"])
+def test_several_groups_of_replicas_that_sum_side_by_side(cluster):
+    costs, mixed = question("alexnet", cluster, 64, strategy="data=4,filter=4")
+    samples, channels = (named_strategy(rule, costs.graph, 16) for rule in ("data", "model"))
+    of = {"fc1": mixed.strategy, "fc2": mixed.strategy, "fc3": channels}
+    planned = PlannedStrategy(strategy={name: of.get(name, samples)[name] for name in samples})
+    one, whole = both(costs, planned)
+    assert isinstance(one.classes, MessageClasses)
+    assert any(each.others for each in one.collectives.values())
     check(costs, planned, one, whole)
 
 
