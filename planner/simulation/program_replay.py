@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from groundwork.errors import ConfigError
 from groundwork.input_files import AnyPath
 from groundwork.notebook_tables import html_table
@@ -179,9 +179,7 @@ class Replay:
         )
         device = int(busy.argmax())
         computing = compute & (program.device[task] == device)
-        communicating = np.array(
-            [not c and self._uses_device(t, device) for t, c in zip(task.tolist(), compute, strict=True)]
-        )
+        communicating = ~compute & self._use(device)[task]
         compute_s = _covered_s(start_s[computing], end_s[computing])
         busy_s = _covered_s(start_s[computing | communicating], end_s[computing | communicating])
         return Shares(
@@ -191,11 +189,12 @@ class Replay:
             idle_s=(end - begin - busy_s) / count,
         )
 
-    def _uses_device(self, task: int, device: int) -> bool:
-        """Return True if a device computes, sends or receives in a task."""
-        if task in self.program.collectives:
-            return device in self.program.collectives[task].devices
-        return device in (self.program.device[task], self.program.receiver[task])
+    def _use(self, device: int) -> Bools:
+        """Return whether a device computes, sends or receives in each task, shape (T,)."""
+        used: Bools = (self.program.device == device) | (self.program.receiver == device)
+        for task, collective in self.program.collectives.items():
+            used[task] = device in collective.devices
+        return used
 
     @cached_property
     def shown(self) -> tuple[int, float]:
