@@ -18,6 +18,7 @@ _REASONS = 2
 
 def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the whole analysis; of the memory curves, that of the fullest device."""
+    from planner.memory.peak_memory import peak_memory_bytes
     from planner.plan.pace import pace_of_analysis
 
     replay, path, memory = analysis.replay, analysis.path, analysis.memory
@@ -50,6 +51,7 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
         "resources": analysis.resources,
         "memory": {
             "peak_bytes": {device.name: peak for device, peak in zip(devices, memory.peak_bytes.tolist(), strict=True)},
+            "program_order_peak_bytes": float(peak_memory_bytes(replay.program).max()),
             "fullest": devices[memory.fullest].name,
             "capacity_bytes": devices[memory.fullest].usable_bytes,
             "peak_time_s": memory.peak_time_s(memory.fullest),
@@ -115,8 +117,12 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     _section("Busiest links", uses)
     peak = max(memory["peak_bytes"].values())
     share = memory["peak_bytes"][memory["fullest"]] / memory["capacity_bytes"]
+    unit, planned = memory_unit([peak]), memory["program_order_peak_bytes"]
+    # messages that the replay lets run beside tasks hold their buffers for longer
+    other = f" ({unit.full(planned)} task by task, as plan says)" if unit.full(planned) != unit.full(peak) else ""
     title = (
-        f"Memory: at most {memory_unit([peak]).full(peak)}; {memory['fullest']} is fullest, {share:.1%}, when it holds"
+        f"Memory: at most {unit.full(peak)} as simulated{other}; {memory['fullest']} is fullest, {share:.1%}, "
+        "when it holds"
     )
     _section(title, memory["alive_at_peak"][:top])
 

@@ -63,6 +63,18 @@ def test_tables_of_at_most_so_many_rows(plan_file, capsys):
     assert printed.count("twice as fast") + printed.count("latency halved") == 2
 
 
+def test_memory_is_said_as_simulated_and_as_planned(tmp_path, capsys):
+    """Parameters that are gathered early lie in memory for longer than a plan in program order says."""
+    path, question = tmp_path / "plan.json", ["llama-1b:layers=4", "--cluster", "dgx-h100", "--batch", "16"]
+    assert run_app(app, ["plan", *question, "--strategy", "fsdp", "--out", str(path), "--json"]) == 0
+    planned = sum(json.loads(capsys.readouterr().out)["memory_by_kind_bytes"].values())
+    assert run_app(app, ["analyse", str(path), "--json"]) == 0
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    assert memory["program_order_peak_bytes"] == planned < memory["peak_bytes"][memory["fullest"]]
+    assert run_app(app, ["analyse", str(path)]) == 0
+    assert "task by task, as plan says" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["--top", "0"], ["--top", "few"], ["--engine", "simpy"]])
 def test_bad_words_are_refused(words, plan_file, capsys):
     assert run_app(app, ["analyse", str(plan_file), *words]) == 2
