@@ -88,6 +88,9 @@ class GradientSync(ABC):
         self._last(layer).wait(self._timeout_s)
         return self._buffers[layer]
 
+    def release(self, layer: int) -> None:
+        """Note that a layer's parameters are updated: its sums are not read again."""
+
     def residuals(self) -> dict[int, Residual]:
         """Return the residuals of each layer whose compression keeps any; to be read or overwritten between steps."""
         return {}

@@ -19,7 +19,8 @@ class ShardedSync(GradientSync):
     """Sums the gradients of a unit into shards as soon as those of all its layers are computed.
 
     Where gradients are divided they are whole while their unit goes back, and until the next but one does; those of
-    what lies in no block all the time.  Arguments as for ``GradientSync``.
+    what lies in no block all the time.  Shards of the sums lie in memory from a unit's first gradient to its last
+    update.  Arguments as for ``GradientSync``.
     """
 
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: RunOptions) -> None:
@@ -34,15 +35,14 @@ class ShardedSync(GradientSync):
         """Buffers in which gradients are whole now, by unit."""
         self._kept = {k for k, unit in enumerate(self._units) if view.storage.keeps_gradients(unit)}
         """Units whose gradients are whole all the time."""
-        self._shards: list[Tensor] = []
-        """Sums of each unit that the rank keeps, where gradients are divided."""
-        self._most_whole_bytes = 0.0
+        self._divides, self._kept_type = view.storage.divides_gradients, torch_type(program.types.accumulation)
+        self._shards: dict[int, Tensor] = {}
+        """Sums that the rank keeps now, by unit, where gradients are divided."""
+        self._not_updated = [set(unit.layers) for unit in self._units]
+        """Layers of each unit whose updates are still to come."""
+        self._most_bytes = 0
         for index in sorted(self._kept):
             self._allocate_unit(index)
-        if view.storage.divides_gradients:
-            kept = torch_type(program.types.accumulation)
-            self._shards = [self._empty(unit.own[1] - unit.own[0]).to(kept) for unit in self._units]
-        self._pieces = {layer: self._pieces_of(layer) for layer in self._unit_of}
         self._missing = [len(unit.layers) for unit in self._units]
         """Number of each unit's layers whose gradients of the next sum are not computed yet."""
         self._turn = [0] * len(self._units)
@@ -56,7 +56,7 @@ class ShardedSync(GradientSync):
     @override
     def held_bytes(self) -> float:
         """Most bytes so far of buffers and shards."""
-        return self._most_whole_bytes + sum(shard.nbytes for shard in self._shards)
+        return float(self._most_bytes)
 
     @override
     def sums_each(self, layer: int) -> bool:
@@ -71,12 +71,15 @@ class ShardedSync(GradientSync):
 
     def _enter(self, index: int) -> None:
         """Make room for the gradients of a unit: of those whose sums have begun, only the last one's stay."""
-        if index in self._whole and index not in self._travelling:
-            return
-        while index in self._travelling or (index not in self._kept and self._crowded()):
-            self._arrive(keep=index)
-        if index not in self._whole:
-            self._allocate_unit(index)
+        if index not in self._whole or index in self._travelling:
+            while index in self._travelling or (index not in self._kept and self._crowded()):
+                self._arrive(keep=index)
+            if index not in self._whole:
+                self._allocate_unit(index)
+        if self._divides and index not in self._shards:
+            low, high = self._units[index].own
+            self._shards[index] = torch.empty(high - low, dtype=self._kept_type, device=self._device.torch_device)
+            self._count()
 
     def _crowded(self) -> bool:
         """Return whether more than one buffer that is not kept waits for the end of a sum."""
@@ -99,7 +102,12 @@ class ShardedSync(GradientSync):
         for (layer, name), shape in unit.shapes.items():
             shapes[layer][name] = shape
         self._buffers |= views_of(flat, shapes)
-        self._most_whole_bytes = max(self._most_whole_bytes, sum(each.nbytes for each in self._whole.values()))
+        self._count()
+
+    def _count(self) -> None:
+        """Note the bytes of buffers and shards if they are the most so far."""
+        held = sum(each.nbytes for row in (self._whole, self._shards) for each in row.values())
+        self._most_bytes = max(self._most_bytes, held)
 
     def _empty(self, size: int) -> Tensor:
         return torch.zeros(size, dtype=self._dtype, device=self._device.torch_device)
@@ -109,7 +117,7 @@ class ShardedSync(GradientSync):
         index, pieces = self._unit_of[layer], dict[str, Tensor]()
         unit = self._units[index]
         for key in (key for key in unit.places if key[0] == layer):
-            kept, origin = (self._shards[index], unit.own[0]) if self._shards else (self._whole[index], 0)
+            kept, origin = (self._shards[index], unit.own[0]) if self._divides else (self._whole[index], 0)
             (low, high), first = unit.piece(key), unit.places[key][0] - origin
             pieces[key[1]] = kept[first + low : first + high] if low < high else kept[:0]
         return pieces
@@ -136,9 +144,9 @@ class ShardedSync(GradientSync):
         for each in unit.sums[turn]:
             summed = own if each.kind == "all-reduce" else flat
             self._collectives.run(each, summed, unit.shards, iteration=iteration)
-        if self._shards and turn:
+        if self._divides and turn:
             self._shards[index] += own
-        elif self._shards:
+        elif self._divides:
             self._shards[index].copy_(own)
 
     @override
@@ -147,7 +155,16 @@ class ShardedSync(GradientSync):
         index = self._unit_of[layer]
         while index in self._travelling:
             self._arrive()
-        return self._pieces[layer]
+        return self._pieces_of(layer)
+
+    @override
+    def release(self, layer: int) -> None:
+        index = self._unit_of.get(layer)
+        if index is not None and self._divides:
+            self._not_updated[index].discard(layer)
+            if not self._not_updated[index]:
+                del self._shards[index]
+                self._not_updated[index] = set(self._units[index].layers)
 
     @override
     def _last(self, layer: int) -> Handle:

@@ -52,6 +52,7 @@ class ParameterUpdates:
                 self._layers.optimizers[layer].step([gradients[name] for name in trained])
 
         self._timer.arithmetic(task, work)
+        self._gradient_sync.release(layer)
 
     def _wait_for_all(self, task: int) -> None:
         """Wait until the gradients of all layers that are to be updated are summed."""

@@ -13,7 +13,7 @@ from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, parameter_bytes, residuals
 from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
-from planner.memory.storage_lifetimes import kept_gradients
+from planner.memory.storage_lifetimes import kept_gradients, sums_come_and_go
 from planner.operations.base import BATCH_STATISTICS
 from planner.operations.linear import Linear
 from planner.operations.products import TensorProduct
@@ -38,8 +38,8 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         held = size * kept / element_bytes / (shards if zero > 2 else 1)
         rows.append(BufferRows("parameters", i, devices, held, 0.0, never))
         rows.append(BufferRows("optimizer state", i, devices, size * state / element_bytes / shards, 0.0, never))
-        if account.synchronised[i] or software.gradient_buffer:
-            summed = wider * size / (shards if zero > 1 else 1)
+        summed = wider * size / (shards if zero > 1 else 1)
+        if software.gradient_buffer or (account.synchronised[i] and not sums_come_and_go(account, i)):
             rows.append(BufferRows("parameter gradients", i, devices, summed, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes

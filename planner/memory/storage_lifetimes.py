@@ -47,13 +47,20 @@ def kept_gradients(account: MemoryAccount) -> BufferRows:
     return BufferRows("parameter gradients", 0, np.arange(account.devices), size, 0.0, np.inf)
 
 
+def sums_come_and_go(account: MemoryAccount, layer: int) -> bool:
+    """Return whether sums of a layer's gradients lie in memory from its unit's first gradient to its last update."""
+    conditions = account.program.conditions
+    return conditions.storage.zero > 1 and account.storage_shards[layer] > 1 and not conditions.software.gradient_buffer
+
+
 def divided_storage(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return parameters and gradients that replicas divide, where they are whole for a while."""
     zero = account.program.conditions.storage.zero
     units = _Units(account) if zero > 1 else None
     if units is None:
         return []
-    return [*([_gathered(account, units, times)] if zero > 2 else []), _whole_gradients(account, units, times)]
+    gathered = [_gathered(account, units, times)] if zero > 2 else []
+    return [*gathered, _whole_gradients(account, units, times), *_sums(account, units, times)]
 
 
 def _sent_share(account: MemoryAccount) -> float:
@@ -103,3 +110,23 @@ def _whole_gradients(account: MemoryAccount, units: _Units, times: UnitTimes) ->
     released[:-_WHOLE_GRADIENTS][later] = begin[_WHOLE_GRADIENTS:][later]
     size = units.size[unit, device] * _sent_share(account)
     return BufferRows("parameter gradients", units.first[unit], device, size, begin, released)
+
+
+def _sums(account: MemoryAccount, units: _Units, times: UnitTimes) -> list[BufferRows]:
+    """Return the shards of gradients that devices keep, from a unit's first gradient to its last update."""
+    program, count = account.program, account.devices
+    wider = TYPE_BYTES[program.types.accumulation] / program.graph.element_bytes
+    begin, until = np.full(len(units.first) * count, np.inf), np.full(len(units.first) * count, -np.inf)
+    for kind, moments, ufunc, bound in (
+        (_WEIGHT_GRADIENT, times.start_s, np.minimum, begin),
+        (_UPDATE, times.end_s, np.maximum, until),
+    ):
+        tasks = np.flatnonzero((program.kind == kind) & (units.of_layer[program.layer] >= 0))
+        ufunc.at(bound, units.of_layer[program.layer[tasks]] * count + program.device[tasks], moments[tasks])
+    rows = []
+    for i, devices in account.parameter_devices.items():
+        if sums_come_and_go(account, i):
+            place, size = units.of_layer[i] * count + devices, wider * account.parameter_bytes[i]
+            size = size / account.storage_shards[i]
+            rows.append(BufferRows("parameter gradients", i, devices, size, begin[place], until[place]))
+    return rows
