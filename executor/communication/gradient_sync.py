@@ -89,7 +89,8 @@ class GradientSync(ABC):
         return self._buffers[layer]
 
     def release(self, layer: int) -> None:
-        """Note that a layer's parameters are updated: its sums are not read again."""
+        """Note that a layer is updated and its sums are not read again; here they stay allocated for the whole run."""
+        return
 
     def residuals(self) -> dict[int, Residual]:
         """Return the residuals of each layer whose compression keeps any; to be read or overwritten between steps."""
