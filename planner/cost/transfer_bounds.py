@@ -6,6 +6,7 @@ and the same parts of the producer: where all devices do the same, the bound is 
 """
 
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,10 @@ class Ends(NamedTuple):
     """First elements of intervals."""
     high: Ints
     """Ends of intervals."""
+    grain: Ints
+    """Elements of each dimension of the tensor that all bounds of parts and intervals are multiples of, shape (D,)."""
     read: Floats
-    """Elements of the tensor's dimension before each place that are read, once for each interval that has them."""
+    """Elements of the tensor's dimension before each grain that are read, once for each interval that has them."""
     read_first: Ints
     """Place of the rows of each configuration of the consumer in ``read``, shape (C_v, D)."""
     copies: Floats
@@ -65,24 +68,28 @@ def ends_of(
     """
     dims = consumer.output.dims
     reads = [dims.index(each.dim) if each.dim in dims else -1 for each in interval_maps]
-    lows, highs, covers = list[Ints](), list[Ints](), list[Floats]()
+    lows, highs, covers, grains = list[Ints](), list[Ints](), list[Floats](), list[int]()
     first, read_first = (np.empty((consumer.size, len(reads)), dtype=np.int64) for _ in range(2))
     at = 0
     for d, (size, each, split) in enumerate(zip(source.sizes, interval_maps, reads, strict=True)):
         degrees = consumer.degrees[:, split] if split >= 0 else np.ones(consumer.size, dtype=np.int64)
         whole = consumer.output.sizes[split] if split >= 0 else 1
-        for degree in np.unique(degrees).tolist():
-            bounds = part_bounds(whole, degree)
-            low, high = each.interval(bounds[:-1], bounds[1:], size)
+        each_degree = np.unique(degrees).tolist()
+        bounds = [part_bounds(whole, degree) for degree in each_degree]
+        intervals = [each.interval(ends[:-1], ends[1:], size) for ends in bounds]
+        held = [part_bounds(size, degree) for degree in np.unique(producer.degrees[:, d]).tolist()]
+        grain = int(np.gcd.reduce(np.concatenate([*held, *chain.from_iterable(intervals)])))
+        grains.append(grain)
+        for degree, (low, high) in zip(each_degree, intervals, strict=True):
             same = degrees == degree
             first[same, d], read_first[same, d] = sum(map(len, lows)), at
-            covered = np.zeros(size + 1)
-            np.add.at(covered, low, 1.0)
-            np.add.at(covered, high, -1.0)
+            covered = np.zeros(size // grain + 1)
+            np.add.at(covered, low // grain, grain)
+            np.add.at(covered, high // grain, -grain)
             covers.append(np.concatenate([[0.0], np.cumsum(np.cumsum(covered)[:-1])]))
             lows.append(low)
             highs.append(high)
-            at += size + 1
+            at += len(covered)
     unread = [e for e in range(len(dims)) if e not in reads]
     return Ends(
         sizes=np.array(source.sizes),
@@ -94,6 +101,7 @@ def ends_of(
         first=first,
         low=np.concatenate(lows),
         high=np.concatenate(highs),
+        grain=np.array(grains),
         read=np.concatenate(covers),
         read_first=read_first,
         copies=consumer.degrees[:, unread].prod(axis=1).astype(np.float64),
@@ -221,7 +229,8 @@ def _sent(ends: Any, routes: Any, v: int, regions: int, here: int, box: Any, oth
     """Return the elements of a part that others of its node read, and other nodes."""
     rest, near, stride = ends.copies[v], 0.0, ends.read_strides[v]
     for d in range(box.shape[1]):
-        rest *= ends.read[ends.read_first[v, d] + box[1, d]] - ends.read[ends.read_first[v, d] + box[0, d]]
+        first, grain = ends.read_first[v, d], ends.grain[d]
+        rest *= ends.read[first + box[1, d] // grain] - ends.read[first + box[0, d] // grain]
     for m in range(routes.node_start[here], routes.node_stop[here]):
         there = routes.members[m]
         if there % stride == 0 and there // stride < regions:

@@ -88,7 +88,8 @@ class TransferTimes:
         key = self.key(edge, producer, consumer)
         if key not in self._tables:
             # the time depends on the layout only: price one configuration of the consumer for each layout
-            _, first, layout_of = np.unique(self.layouts(edge, consumer), return_index=True, return_inverse=True)
+            layouts = self.layouts(edge, consumer) if consumer.size > 1 else np.zeros(1)
+            _, first, layout_of = np.unique(layouts, return_index=True, return_inverse=True)
             u, v = (grid.ravel() for grid in np.meshgrid(np.arange(producer.size), first, indexing="ij"))
             seconds = self.seconds(edge, producer, consumer, u, v).reshape(producer.size, -1)
             self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])

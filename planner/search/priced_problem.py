@@ -63,7 +63,10 @@ class PricedProblem:
         self._layouts: list[list[Ints]] = []
         for edges in model.graph.outgoing:
             keys = [bounds.key(edge) for edge in edges]
-            self._layouts.append([times.layouts(edge, spaces[edge.consumer]) for edge in edges])
+            # a tensor with one reader is shared with none, so that its layouts need not be compared
+            alone = [np.arange(spaces[edge.consumer].size) for edge in edges]
+            shared = len(edges) > 1
+            self._layouts.append([times.layouts(edge, spaces[edge.consumer]) for edge in edges] if shared else alone)
             if edges and (tuple(keys), 0) not in tables:
                 self._add(tables, tuple(keys), [bounds.pairs(edge) for edge in edges], self._layouts[-1])
             self._edges.append([tables[tuple(keys), place] for place in range(len(edges))])
