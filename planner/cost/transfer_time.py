@@ -141,6 +141,7 @@ class TransferTimes:
             ends = ends_of(producer, consumer, self._needs(edge), self._source(edge))
             ways = 2 if self.graph.has_gradient(edge.producer) else 1
             routes, size = route_ends(self.network), float(self.graph.element_bytes)
+            u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)  # views are compiled for anew
             _in_jobs(
                 len(u),
                 _BOUNDS_PER_JOB,
@@ -281,7 +282,9 @@ class TransferTimes:
         def one_way_s(routes: RouteLevels) -> Floats:
             sent = _classes(routes.out_classes, producer)
             received = _classes(routes.in_classes, consumer)
-            pairs = TransferPairs(u, v, sent, received, float(self.graph.element_bytes))
+            pairs = TransferPairs(
+                np.ascontiguousarray(u), np.ascontiguousarray(v), sent, received, float(self.graph.element_bytes)
+            )
             return _priced(pairs, overlaps, routes)
 
         forward_s = one_way_s(network.forward)

@@ -68,7 +68,8 @@ def route_ends(network: ClusterRoutes) -> RouteEnds:
     ways = [_ends(network, ends, others, back=back) for back in (False, True)]
     if len(ends) < count:  # devices at one place of their parts are alike
         place = network.place
-        ways = [(by_byte[:, place], least_s[:, place], by_node[place]) for by_byte, least_s, by_node in ways]
+        # row by row in memory, as without parts: compiled code takes seconds to be compiled for each other order
+        ways = [(by_byte.take(place, 1), least_s.take(place, 1), by_node[place]) for by_byte, least_s, by_node in ways]
     start = np.concatenate([[0], np.cumsum(np.bincount(node))])
     return RouteEnds(
         in_s_per_byte=ways[0][0],
