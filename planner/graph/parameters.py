@@ -8,9 +8,8 @@ The table is one parameter.  Its way from ``words`` to ``head`` is like that of 
 lack regions of it they are sent there, and the gradients of these regions come back and are added.
 """
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 
@@ -59,7 +58,7 @@ class Parameter:
     @property
     def stored(self) -> int:
         """Number of elements of the tensor, whichever layer trains it."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
