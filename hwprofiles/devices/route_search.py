@@ -224,7 +224,7 @@ class RouteSearch:
         links = np.array([link for route in routes for link in route], dtype=np.int64)
         arc = near.arcs[np.searchsorted(self._arcs.link[near.arcs], links)]
         parts = self._owner[arc]
-        if not np.isin(parts, (-1, *near.ends)).all():
+        if not ((parts == -1) | (parts == near.ends[0]) | (parts == near.ends[1])).all():
             return None
         first, arcs = self._rows
         owner, place = np.full(len(arc), _OUTSIDE), self._arcs.link[arc].copy()
