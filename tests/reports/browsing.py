@@ -23,6 +23,28 @@ CUT_WORDS = """() => [...document.querySelectorAll("svg.main-svg text")].filter(
     const a = words.getBoundingClientRect(), b = words.closest(".main-svg").getBoundingClientRect();
     return a.width && (a.left < b.left - 2 || a.right > b.right + 2);
 }).map((words) => words.textContent)"""
+AXE = (Path(__file__).parent / "data" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+FINDINGS = """async (rules) => {
+  const seen = new Set(), hidden = [], known = ["class", "role", "scope", "style", "tabindex", "type"];
+  const ground = (each) => each && (getComputedStyle(each).backgroundColor.endsWith(", 0)")
+    ? ground(each.parentElement) : getComputedStyle(each).backgroundColor);
+  for (const row of document.querySelectorAll("tbody tr")) {
+    const form = [row, ...row.querySelectorAll("*")].map((each) => {
+      const style = getComputedStyle(each), words = Boolean(each.textContent.trim());
+      const said = ({ name, value }) => name + (known.includes(name) ? value.replace(/[\\d.]+/g, "") : Boolean(value));
+      return [each.tagName, style.color, style.backgroundColor, style.font, words, ...[...each.attributes].map(said)];
+    });
+    const text = [ground(row), row.closest("table").className, ...form].join("\\n");
+    if (seen.has(text) && !row.id && !row.hidden) hidden.push(row);
+    seen.add(text);
+  }
+  hidden.forEach((row) => { row.hidden = true; });
+  const found = await axe.run(document, {resultTypes: ["violations"], ...(rules && {runOnly: rules})});
+  hidden.forEach((row) => { row.hidden = false; });
+  return found.violations.map((each) => `${each.id}: ${each.help}; ${each.nodes.slice(0, 4).map((node) =>
+    node.target + " " + node.any.concat(node.all, node.none).map((check) => check.message)[0]).join(" | ")}`);
+}"""
+"""What the accessibility linter finds; of rows of tables that differ in their words alone it sees the first."""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
 
 
