@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from hypothesis import settings
+from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import engine
 
 # Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -43,8 +44,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.  As every run has the
 # same examples, more of them would find something once at most; ``make fuzz`` looks for new ones.
-settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=20)
+# A failing example is made smaller for a while, not for the five minutes that hypothesis allows itself.
+PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
+settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=20, phases=PHASES)
 settings.load_profile("orrery")
+engine.MAX_SHRINKING_SECONDS = 20
 
 # Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.
 gc.set_threshold(50_000, 10, 10)
