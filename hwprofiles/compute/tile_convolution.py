@@ -133,6 +133,11 @@ class TileConvolution:
         if window.stride > 1:
             slow = slow * self.strided[phase]
         best = np.full_like(rows, np.inf)
+        slices = np.array(_SLICES[phase], dtype=float).reshape(-1, *[1] * rows.ndim)
+        steps = np.ceil(depth / (slices * _STEP))
+        partial = rows * columns * (groups * slices * _PARTIAL_BYTES * self.partial_accesses)
+        partial_s = np.where(slices > 1, partial / memory_bytes_per_s, 0.0)
+        enough = (slices == 1) | (steps >= _LEAST_STEPS)
         for tile_rows, tile_columns in _TILES:
             if tile_rows < self.least_rows:
                 continue
@@ -140,15 +145,10 @@ class TileConvolution:
             cost = (self.ceiling**-_SHARPNESS + loads**_SHARPNESS) ** (1 / _SHARPNESS)
             step_s = cost * (2.0 * tile_rows * tile_columns * multiprocessors / peak_flop_per_s)
             tiles = groups * np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)
-            for slices in _SLICES[phase]:
-                blocks = tiles * slices / multiprocessors
-                waves = 0.5 * (np.ceil(blocks) + np.maximum(blocks, 1.0))
-                steps = np.ceil(depth / (slices * _STEP))
-                seconds = waves * (steps * _STEP + self.prologue) * step_s
-                if slices > 1:
-                    partial = rows * columns * (groups * slices * _PARTIAL_BYTES * self.partial_accesses)
-                    seconds = np.where(steps >= _LEAST_STEPS, seconds + partial / memory_bytes_per_s, np.inf)
-                best = np.minimum(best, seconds)
+            blocks = tiles * slices / multiprocessors
+            waves = 0.5 * (np.ceil(blocks) + np.maximum(blocks, 1.0))
+            seconds = waves * (steps * _STEP + self.prologue) * step_s + partial_s
+            best = np.minimum(best, seconds.min(axis=0, where=enough, initial=np.inf))
         if window.one_dimensional:
             best = best * self.narrow_window
         if window.groups > 1:  # libraries compute groups of few channels without tiles
