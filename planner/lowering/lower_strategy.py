@@ -383,8 +383,8 @@ class _Lowering:
             device=devices[parts],
             part=parts,
             backward=backward,
-            work_s=np.broadcast_to(work_s, len(devices))[parts],
-            later_s=np.broadcast_to(later_s, len(devices))[parts],
+            work_s=work_s[parts],
+            later_s=later_s if isinstance(later_s, float) else later_s[parts],
             micro_batch=micro_batch,
             recomputed=recomputed,
         )

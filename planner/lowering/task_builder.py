@@ -163,7 +163,8 @@ class Tasks:
             for name, value in values.items():
                 columns[name][rows] = value
             copies[rows] = len(at)
-            places.append(np.tile(at, rows.stop - rows.start))
+            count = rows.stop - rows.start
+            places.append(at.repeat(count) if len(at) == 1 else np.tile(at, count))
         empty = np.empty(0, dtype=np.int64)
         place = np.concatenate([empty, *places])
         start = np.concatenate([[0], np.cumsum(copies)])
