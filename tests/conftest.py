@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import stat
-import subprocess
 import sys
 import tempfile
 from multiprocessing import forkserver, spawn
@@ -16,13 +15,11 @@ import pytest
 import warm_python
 from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import engine
+from warm_python import WARM
 
 # Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-WARM = "ORRERY_WARM_PROGRAMS"
-"""Names the folder of the programs that start warm, where several processes run tests."""
 
 # A process that the tests' server forks starts others as any interpreter does.
 if os.path.dirname(sys.executable) == os.environ.get(WARM):
@@ -111,13 +108,13 @@ LONGEST = (
 """Files that take longest, the longest first: each goes to one process as a whole (``--dist loadfile``)."""
 
 
-COLLECT = ["-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", str(Path(__file__).parent)]
+COLLECT = ["--collect-only", "-qq", "-p", "no:cacheprovider", str(Path(__file__).parent)]
 
 
 def pytest_configure(config):
     """Before several processes run tests, start one server for all, which forks them: they import most there is.
 
-    In a fresh checkout it compiles the kernels, while another process rewrites the tests' modules, once for all.
+    In a fresh checkout it compiles the kernels, while a child of it rewrites the tests' modules, once for all.
     """
     if not config.getoption("numprocesses", None):
         return
@@ -128,13 +125,10 @@ def pytest_configure(config):
     config.add_cleanup(stack.close)
     folder = os.environ[WARM] = stack.enter_context(tempfile.TemporaryDirectory())
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    fresh = not any((root / "simulator" / "compiled" / "__pycache__").glob("replay-*.cached"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", paths)
-        stack.enter_context(warm_python.started(Path(folder)))
-        compiled = root / "simulator" / "compiled" / "__pycache__"
-        if not any(compiled.glob("replay-*.cached")):
-            patch.delenv(WARM)
-            subprocess.run([sys.executable, *COLLECT], stdout=subprocess.DEVNULL, check=True)
+        stack.enter_context(warm_python.started(Path(folder), first=COLLECT if fresh else ()))
     config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
 
 

@@ -30,9 +30,11 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
 
 PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 NOT_HERE = ("__main__", "triton_kernels", "first_process")
@@ -67,7 +69,9 @@ RANK = (
 """Modules that ranks import."""
 COVERAGE = "COVERAGE_PROCESS_START"
 """Names the settings of a measurement of what tests execute, if there is one: not of what the server imports."""
-STARTS_S = 150
+WARM = "ORRERY_WARM_PROGRAMS"
+"""Names the folder of the programs, where several processes run tests."""
+STARTS_S = 300
 """Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
 SMALL = [
     words.split()
@@ -111,12 +115,13 @@ sys.exit(code)
 
 
 @contextlib.contextmanager
-def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
+def started(folder: Path, *, loaded: str = "all", first: Sequence[str] = ()) -> Iterator[None]:
     """Run a server whose programs ``python``, ``orrery`` and ``torchrun`` lie in ``folder``; they wait for it.
 
     Args:
         folder: Gets the programs.
         loaded: ``all`` that commands need, or only what every ``rank`` imports.
+        first: What pytest is to do, with all modules imported, while the kernels are compiled.
     """
     with _short_folder() as short:
         address = f"{short}/socket"
@@ -124,7 +129,7 @@ def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
             program = folder / name
             program.write_text(CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S))
             program.chmod(0o755)
-        words = [sys.executable, __file__, address, str(folder / "python"), loaded]
+        words = [sys.executable, __file__, address, str(folder / "python"), loaded, *first]
         inherited = {name: value for name, value in os.environ.items() if name != COVERAGE}
         with subprocess.Popen(words, stdin=subprocess.PIPE, env=inherited) as server:  # closes its input, which ends it
             try:
@@ -147,8 +152,8 @@ def _short_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def preload() -> None:
-    """Import every module and load the compiled kernels."""
+def preload(first: Sequence[str]) -> None:
+    """Import every module and load the compiled kernels, while a child does what pytest is to do first."""
     for name in LIBRARIES:
         importlib.import_module(name)
     for package in PACKAGES:
@@ -159,10 +164,27 @@ def preload() -> None:
     from orrery.terminal.exit_codes import run_app
     from simulator.engines.engine import prepare
 
+    child = os.fork() if first else None
+    if child == 0:
+        run_pytest(first)
     prepare()  # else the first small graphs would do without compiled code
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         for words in SMALL:
             assert run_app(app, [*words, "--out", f"{folder}/{words[0]}"]) == 0
+    if child is not None:
+        os.waitpid(child, 0)
+
+
+def run_pytest(words: Sequence[str]) -> NoReturn:
+    """Run pytest without a word, and without the programs, as they wait for its end; then end."""
+    try:
+        os.environ.pop(WARM, None)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        pytest.main([*words])
+    finally:
+        os._exit(0)
 
 
 def preload_rank() -> None:
@@ -323,7 +345,7 @@ def run(kind: str, what: str) -> int:
 
 
 if __name__ == "__main__":
-    preload() if sys.argv[3] == "all" else preload_rank()
+    preload(sys.argv[4:]) if sys.argv[3] == "all" else preload_rank()
     settle()
     sys.executable = sys.argv[2]
     multiprocessing.set_executable(sys.executable)
