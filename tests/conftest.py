@@ -132,22 +132,26 @@ def pytest_configure(config):
     config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
 
 
+TESTS = Path(__file__).parent
+SHARED = ("needs_chromium", "importing.imported_modules")
+"""Words of files that share what one process has made: a browser, and traces of modules."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give all files with a browser to one process, which starts one, where each file goes to one process."""
+    """Give all files that share something to one process, where each file goes to one process."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class OneBrowser(LoadFileScheduling):
+    class Shared(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "browser" if file in browsing else file
+            return shared.get(file, file)
 
-    root = config.rootpath
-    files = (path for path in Path(__file__).parent.rglob("test_*.py") if "needs_chromium" in path.read_text())
-    browsing = {path.relative_to(root).as_posix() for path in files}
-    return OneBrowser(config, log)
+    texts = {path.relative_to(config.rootpath).as_posix(): path.read_text() for path in TESTS.rglob("test_*.py")}
+    shared = {file: words for file, text in texts.items() for words in SHARED if words in text}
+    return Shared(config, log)
 
 
 def pytest_collection_modifyitems(items):

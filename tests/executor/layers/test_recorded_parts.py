@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from importing.imported_modules import CASES
+from importing.imported_modules import CASES, traced
 from torch import nn
 from torch.nn import functional
 from undivided import wide
@@ -79,8 +79,7 @@ def test_parts_compute_what_the_module_does(name):
     case, rng = CASES[name], np.random.default_rng(len(name))
     torch.manual_seed(len(name))
     module, shape = case.make().double(), (4, *case.shape[1:])
-    trace = trace_of(case.make(), input_specs(["x".join(map(str, case.shape))]))
-    graph = wide(imported_graph(trace, name=name, loss="none").graph.with_batch(4))
+    graph = wide(imported_graph(traced(name), name=name, loss="none").graph.with_batch(4))
     data, state = torch.randn(shape, dtype=TYPE), module.state_dict()
     outputs = {"input": data.movedim(-1, 1) if case.last else data}
     for index, layer in enumerate(graph.layers):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch.nn import functional
 
 from executor.families.configuration import PublishedFields
 from executor.families.llama import Experts
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
+from planner.tracing.trace import Trace
 
 
 class _Function(nn.Module):
@@ -219,3 +223,10 @@ CASES: dict[str, Case] = {
         exact=False,
     ),
 }
+
+
+@cache
+def traced(name: str) -> Trace:
+    """Trace of a case, made once in a process; whoever asks first finds the same random numbers behind it as others."""
+    with torch.random.fork_rng():
+        return trace_of(CASES[name].make(), input_specs(["x".join(map(str, CASES[name].shape))]))

@@ -7,12 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the importer needs torch")
 
-from imported_modules import CASES  # noqa: E402
+from importing.imported_modules import CASES, traced  # noqa: E402
 
 from planner.graph.computation_graph import ComputationGraph  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
-from planner.tracing.exported import trace_of  # noqa: E402
-from planner.tracing.inputs import input_specs  # noqa: E402
 
 
 def places(mask: np.ndarray) -> list[np.ndarray]:
@@ -47,8 +45,7 @@ def test_parts_need_what_their_derivatives_depend_on(name):
     module = case.make().double()
     data = torch.randn(case.shape, dtype=torch.float64, requires_grad=True)
     output = module(data)
-    sizes = "x".join(map(str, case.shape))
-    graph = imported_graph(trace_of(case.make(), input_specs([sizes])), name=name, loss="none").graph
+    graph = imported_graph(traced(name), name=name, loss="none").graph
     canonical = output.movedim(-1, 1) if case.last else output
     canonical = canonical.reshape(graph.layers[-1].output.sizes)  # sizes of 1 may be added
     assert graph.parameter_count == sum(p.numel() for p in module.parameters())

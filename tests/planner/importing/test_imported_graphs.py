@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the importer needs torch")
 
-from imported_modules import CASES, TiedModel  # noqa: E402
+from importing.imported_modules import CASES, TiedModel, traced  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -50,7 +50,7 @@ def test_work_is_that_of_the_flop_counter(name):
         module = case.make()
         with FlopCounterMode(display=False) as counter:
             module(torch.zeros(case.shape))
-    found = imported(case.make(), "x".join(map(str, case.shape)))
+    found = imported_graph(traced(name), name="it")
 
     assert found.product_flop == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
