@@ -79,6 +79,24 @@ def _picked(source: Ints, target: Ints, ways: Ints) -> Ints:
     return ((bits ^ (bits >> np.uint64(31))) % np.maximum(ways, 1).astype(np.uint64)).astype(np.int64)
 
 
+def _numbered(values: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return the first place of each different value, in their order, and the number of each value among these.
+
+    Args:
+        values: Integers from 0 on.
+        size: Number above all of them: a table of so many is faster than sorting where many are equal.
+    """
+    if size > 4 * len(values):
+        _, first, number = np.unique(values, return_index=True, return_inverse=True)
+        return first, number
+    place = np.full(size, -1, dtype=np.int64)
+    place[values[::-1]] = np.arange(len(values))[::-1]  # the first of equal ones is written last
+    found = np.flatnonzero(place >= 0)
+    first = place[found]
+    place[found] = np.arange(len(found))
+    return first, place[values]
+
+
 class RouteSearch:
     """The routes of a cluster, searched once for all pairs of devices that symmetries make alike.
 
@@ -129,6 +147,13 @@ class RouteSearch:
         return grouped_rows(self._owner + 1, int(self.part.max(initial=-1)) + 2)
 
     @cached_property
+    def _links(self) -> tuple[Ints, int]:
+        """Links inside parts, part by part, and behind them all links by number; and how many are inside parts."""
+        first, arcs = self._rows
+        inside = self._arcs.link[arcs[first[1] :]]
+        return np.concatenate([inside, np.arange(self._arcs.link.max(initial=-1) + 1)]), len(inside)
+
+    @cached_property
     def kind(self) -> Ints:
         """Kind of each part, shape (parts,): parts of one kind are alike.  No parts where no two may be."""
         part, ends = self.part, (self.part[self._arcs.source], self.part[self._arcs.target])
@@ -170,7 +195,7 @@ class RouteSearch:
         kinds, locals_ = [self.kind[end] for end in ends], [self._local[each] for each in (source, target)]
         order = np.sign(ends[1] - ends[0])
         key = ((kinds[0] * count + kinds[1]) * size + locals_[0]) * size + locals_[1]
-        _, example, group = np.unique(key * 3 + order + 1, return_index=True, return_inverse=True)
+        example, group = _numbered(key * 3 + order + 1, 3 * (count * size) ** 2)
         found = [self._image(int(source[i]), int(target[i]), int(key[i] * 3 + order[i] + 1)) for i in example.tolist()]
         if any(image is None for image in found):
             return self._one_by_one(source, target)
@@ -180,11 +205,9 @@ class RouteSearch:
         start, counts = np.cumsum(each) - each, each[group]
         entries = row_entries(start[group], counts)
         # A link inside a part is at a place behind the first of the part; all others are behind those of no part.
-        first, arcs = self._rows
-        inside = self._arcs.link[arcs[first[1] :]]
+        first, (links, inside) = self._rows[0], self._links
         shift = [first[end + 1] - first[1] for end in ends]
-        links = np.concatenate([inside, np.arange(self._arcs.link.max(initial=-1) + 1)])
-        behind = np.column_stack([*shift, np.full(len(source), len(inside))]).ravel()  # by owner
+        behind = np.column_stack([*shift, np.full(len(source), inside)]).ravel()  # by owner
         at = np.repeat((_OUTSIDE + 1) * np.arange(len(source)), counts)
         at += owner[entries]
         rows = behind[at]

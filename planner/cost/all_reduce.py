@@ -8,16 +8,16 @@ which sum their gradients at the same time:
     groups  0 and 2 hold the filters of channel 0, 1 and 3 those of channel 1
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from groundwork.errors import ConfigError
 from groundwork.sparse_rows import distinct
 from planner.compression.settings import AUTO, LIBRARY
@@ -171,15 +171,17 @@ def _rounds(network: ClusterRoutes, scheme: str, grid: tuple[int, ...], devices:
     busy, share, repeats, classes, fixed_s, copied_s = [], [], [], [], [], []
     for steps in zip(*plans, strict=True):
         # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
-        source, target, taken, traffics = _traffic(groups, steps)
-        links, alone_s_per_byte = _links_used(network, source, target)
-        if (taken == taken[0]).all():
-            busy.append(alone_s_per_byte * float(taken[0]))
-        else:
-            busy.append(float((network.link_loads(source, target, taken) * network.seconds_per_byte).max()))
+        traffics, known = [step.traffic for step in steps], _known_links(network)
+        if all(step is steps[0] for step in steps):  # equal patterns are one object (``rank_rounds``)
+            traffics = traffics[:1]
+        key = (grid, devices, *chain.from_iterable((id(each.source), id(each.target)) for each in traffics))
+        if key not in known:
+            known[key] = _links_used(network, groups, traffics)
+        links = known[key]
+        busy.append(_busiest_s_per_byte(network, groups, traffics, links))
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))
-        classes.append(links)
+        classes.append(links.classes)
         fixed_s.append(max(np.nan if each.latency_s is None else each.latency_s for each in traffics))
         copied_s.append(max(each.copied_s_per_byte for each in traffics))
     return _GroupRounds(
@@ -200,45 +202,63 @@ def _replicas(network: ClusterRoutes, grid: tuple[int, ...], devices: int | byte
     return replica_groups(network.rank, grid, placed)
 
 
-def _links_used(network: ClusterRoutes, source: Ints, target: Ints) -> tuple[Ints, float]:
-    """Return the latency classes of messages, and the time of the busiest link where each message has one byte.
+class _LinksUsed(NamedTuple):
+    """What the messages of one round between groups of devices load; protocols of a library differ in none of it."""
 
-    The protocols of a library differ in neither.
-
-    Args:
-        network: Routes of the cluster.
-        source: Devices that send.
-        target: Devices that receive.
+    ends: tuple[Ints, ...]
+    """Senders and receivers by rank, which are kept for as long as their identities are keys."""
+    classes: Ints
+    """Latency classes of the messages."""
+    is_far: Bools
+    """Whether each message goes to another node, group by group."""
+    busy_s: Floats
+    """Time of links where each message inside a node has one byte, and where each to another has; shape (2, links).
     """
-    known, key = _known_links(network), hashlib.blake2b(np.stack((source, target)).tobytes(), digest_size=16).digest()
-    if key not in known:
-        loads = network.link_loads(source, target, np.ones(len(source)))
-        classes = np.unique(network.latency_classes(source, target))
-        known[key] = classes, float((loads * network.seconds_per_byte).max())
-    return known[key]
+
+
+def _links_used(network: ClusterRoutes, groups: Ints, traffics: Sequence[Traffic]) -> _LinksUsed:
+    """Return what messages between groups load; arguments as for ``_messages``."""
+    source, target = _messages(groups, traffics)
+    is_far = network.node[source] != network.node[target]
+    loads = np.array([network.link_loads(source, target, kind.astype(np.float64)) for kind in (~is_far, is_far)])
+    busy_s = loads * network.seconds_per_byte
+    # most links of a kind are loaded alike
+    order = np.lexsort(busy_s)
+    differs = np.diff(busy_s[:, order], axis=1, prepend=-1.0).any(axis=0)
+    ends = tuple(end for each in traffics for end in (each.source, each.target))
+    return _LinksUsed(ends, np.unique(network.latency_classes(source, target)), is_far, busy_s[:, order[differs]])
+
+
+def _busiest_s_per_byte(network: ClusterRoutes, groups: Ints, traffics: Sequence[Traffic], links: _LinksUsed) -> float:
+    """Return the time of the busiest link by byte of the buffer; arguments as for ``_messages``, and their links."""
+    taken = [each.taken for each in traffics]
+    each = np.tile(taken[0], len(groups)) if len(taken) == 1 else np.concatenate(taken)
+    kinds = [each[kind] for kind in (~links.is_far, links.is_far)]
+    if all((kind == kind[0]).all() for kind in kinds if len(kind)):
+        bytes_of_kind = [kind[0] if len(kind) else 0.0 for kind in kinds]
+        return float((np.array(bytes_of_kind) @ links.busy_s).max())
+    loads = network.link_loads(*_messages(groups, traffics), each)
+    return float((loads * network.seconds_per_byte).max())
 
 
 @lru_cache(maxsize=64)
-def _known_links(_network: ClusterRoutes) -> dict[bytes, tuple[Ints, float]]:
-    """Return what ``_links_used`` has found between the devices of a cluster, by a digest of the messages' ends."""
+def _known_links(_network: ClusterRoutes) -> dict[object, _LinksUsed]:
+    """Return what ``_links_used`` has found between the devices of a cluster, by groups and messages between ranks."""
     return {}
 
 
-def _traffic(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints, Floats, Sequence[Traffic]]:
-    """Return what links carry in one round of all groups.
+def _messages(groups: Ints, traffics: Sequence[Traffic]) -> tuple[Ints, Ints]:
+    """Return the devices that send, and those that receive, in one round of all groups.
 
-    Returns:
-        Devices that send, those that receive, what each message takes of its links, and the traffic of the rounds that
-        differ.
+    Args:
+        groups: Shape (groups, p): devices.
+        traffics: What is sent between the ranks of each group, or of all.
     """
-    # Equal patterns are one object (``rank_rounds``): one look-up then serves all groups.
-    if all(step is steps[0] for step in steps):
-        each = steps[0].traffic
-        return groups[:, each.source].ravel(), groups[:, each.target].ravel(), np.tile(each.taken, len(groups)), [each]
-    rows = [step.traffic for step in steps]
-    source = np.concatenate([group[each.source] for group, each in zip(groups, rows, strict=True)])
-    target = np.concatenate([group[each.target] for group, each in zip(groups, rows, strict=True)])
-    return source, target, np.concatenate([each.taken for each in rows]), rows
+    if len(traffics) == 1:
+        return groups[:, traffics[0].source].ravel(), groups[:, traffics[0].target].ravel()
+    source = np.concatenate([group[each.source] for group, each in zip(groups, traffics, strict=True)])
+    target = np.concatenate([group[each.target] for group, each in zip(groups, traffics, strict=True)])
+    return source, target
 
 
 class _SpaceRounds(NamedTuple):

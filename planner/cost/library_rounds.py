@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from groundwork.sparse_rows import distinct
 from hwprofiles.devices.collective_library import LibraryProtocol
 from planner.compression.settings import LIBRARY
@@ -86,7 +86,7 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
         return [()] * len(groups)
     rows = _of_groups(network, scheme, "all-reduce", groups)
     if len({tuple(len(step.source) for step in row) for row in rows}) > 1:  # groups that run in step need one pattern
-        one = parallel_rings(np.arange(groups.shape[1])[None])
+        one = _plain_ring("all-reduce", groups.shape[1])
         kinds = [_possible(network, scheme, group).replace("-chain-", "-ring-") for group in groups]
         rows = [(_carrying(network, kind, group, one, one.repeats),) for kind, group in zip(kinds, groups, strict=True)]
     return rows
@@ -349,8 +349,7 @@ def _carrying(
         own: Whether a rank has a part of the buffer to copy that it does not send.
     """
     library, count, copied_s = library_of(network), len(devices), 0.0
-    node = network.node[devices]
-    is_far = node[rings.source] != node[rings.target]
+    is_far, nodes, share = _crossing(network, rings, devices.tobytes())
     near, far = _Link(1.0, library.near_share), _Link(1.0, 1.0)
     if scheme.endswith("-switch-sums"):
         sums = library.in_switch
@@ -364,24 +363,24 @@ def _carrying(
         # Cards carry the buffer twice in each direction, but for one node in n; rings as well, but for one device in p.
         # Inner nodes of trees carry all of it twice; of two nodes none is one, and each card has one direction of each
         # tree.  Inside a node chains carry it as often as rings, but for no device.
-        protocol, share = _protocol(network, scheme), library.tree_share or 1.0
-        nodes, whole = len(distinct(node)), protocol.wire_ratio * count / (count - 1)
+        protocol, reached = _protocol(network, scheme), library.tree_share or 1.0
+        whole = protocol.wire_ratio * count / (count - 1)
         latency_s, copied_s = _tree_latency(network, scheme, count, nodes)
         crossed = (nodes - 1) / nodes
-        near = _Link(whole, library.near_share * share)
-        far = _Link(crossed * whole, share if library.split_trees and nodes == 2 else share * crossed)
+        near = _Link(whole, library.near_share * reached)
+        far = _Link(crossed * whole, reached if library.split_trees and nodes == 2 else reached * crossed)
     else:
         protocol = _protocol(network, scheme)
-        share = float(is_far.mean())
-        relayed = not own and len(distinct(node)) > 2
+        relayed = not own and nodes > 2
         latency_s = _ring_latency(protocol, steps, share, waits=own)
         copied_s = protocol.wire_ratio / count / library.copy_bytes_per_s if own else 0.0
         near, far = (
             _Link(protocol.wire_ratio, library.near_share),
             _Link(protocol.far_wire_ratio, _CHAIN_SHARE if relayed else 1.0),
         )
-    sent = rings.share * rings.repeats * np.where(is_far, far.bytes, near.bytes)
-    taken = sent / np.where(is_far, far.reached, near.reached)
+    sent_near, sent_far = (rings.share * rings.repeats * link.bytes for link in (near, far))
+    sent = np.where(is_far, sent_far, sent_near)
+    taken = np.where(is_far, sent_far / far.reached, sent_near / near.reached)
     if library.rank_bytes_per_s is not None and is_far.any():
         thread_s = float(np.bincount(rings.source[is_far], sent[is_far]).max()) / library.rank_bytes_per_s
         links = Traffic(source=rings.source, target=rings.target, sent=sent, taken=taken)
@@ -405,6 +404,20 @@ def _carrying(
         copied_s_per_byte=copied_s,
     )
     return replace(rings, carried=carried)
+
+
+@lru_cache(maxsize=512)
+def _crossing(network: ClusterRoutes, rings: Round, devices: bytes) -> tuple[Bools, int, float]:
+    """Return whether each message goes to another node, how many nodes there are, and the share of such messages.
+
+    Args:
+        network: Routes of the cluster.
+        rings: The messages.
+        devices: The devices, as bytes: arrays are no keys.
+    """
+    node = network.node[np.frombuffer(devices, dtype=np.int64)]
+    is_far = node[rings.source] != node[rings.target]
+    return is_far, len(distinct(node)), float(is_far.mean())
 
 
 class _Link(NamedTuple):
