@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 _DIGITS = 3
-_LEAST_PLAIN, _NOISE = 1e-4, 1e-9
-"""Numbers below the first are written with a power of ten, those below the second are errors of rounding."""
+_LEAST_PLAIN, _MOST_PLAIN, _NOISE = 1e-4, 1e15, 1e-9
+"""Numbers below the first or from the second are written with a power of ten; below the third are errors of rounding."""
 _LARGEST = 1e99
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
@@ -45,7 +45,7 @@ def tile(label: str, value: float, choose: UnitChoice) -> Tile:
 
 
 def three_digits(value: float, *, whole: bool = False) -> str:
-    """Return a number to three significant digits: ``4,880``, ``63.0``, ``0.00123``, ``1.23e-7``.
+    """Return a number to three significant digits: ``4,880``, ``63.0``, ``0.00123``, ``1.23e-7``, ``2.79e122``.
 
     Args:
         value: The number; a dash stands for what is not finite.
@@ -56,7 +56,7 @@ def three_digits(value: float, *, whole: bool = False) -> str:
     size = abs(value)
     if size < _NOISE:
         return "0"
-    if size < _LEAST_PLAIN:
+    if size < _LEAST_PLAIN or size >= _MOST_PLAIN:
         digits, _, power = f"{value:.2e}".partition("e")
         return f"{digits}e{int(power)}"
     rounded = float(f"{value:.{_DIGITS - 1}e}")

@@ -28,6 +28,8 @@ from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
         (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 6e-3, "6.00 ms"),
         (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 12.0, "12,000 ms"),
         (plain_unit([math.nan]), math.nan, "–"),
+        (plain_unit([9.99e14]), 9.99e14, "999,000,000,000,000"),
+        (plain_unit([2.79e122]), 2.79e122, "2.79e122"),
     ],
 )
 def test_numbers_print_in_the_unit_of_their_column(unit, value, printed):
