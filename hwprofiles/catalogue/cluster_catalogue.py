@@ -185,6 +185,9 @@ def _locate(spec: str) -> tuple[Path, str, str]:
         return plugin_path("clusters", name), assignments, name
     if name and Path(name).is_dir():
         raise ConfigError(f"cluster must be a known name or a file, got the folder {name!r}")
+    before, comma, words = spec.partition(",")
+    if comma and (before in cluster_names() or Path(before).is_file()):
+        raise ConfigError(f"parameters and changes of cluster {before} must follow a colon: {before}:{words}")
     if "/" in name or name.endswith((".yaml", ".yml")):
         raise ConfigError(f"cluster file {name} does not exist")
     hint = did_you_mean(name, cluster_names()) or ";"

@@ -1,6 +1,6 @@
 """The order of ``--help``: commands in groups, each with its whole sentence; many options of a command likewise."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
@@ -68,12 +68,17 @@ _OPTION_GROUPS = {
     "Output": "top out trace html csv parquet graph copy json help",
 }
 """Options of all commands by their parameters' names, in the order in which they are usually decided."""
+_STRATEGIES = "--strategies"
 _MANY = 12
 """Options of a command from which on they stand in groups."""
 
 
 class GroupedCommand(TyperCommand):
     """A command whose options, where there are many, stand in groups in its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command; strategies of several options are all meant, not only those of the last."""
+        return super().parse_args(ctx, _with_joined(_STRATEGIES, args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments, and one for each group of options."""
@@ -95,6 +100,17 @@ class GroupedCommand(TyperCommand):
             if records := [record for one in each if (record := one.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _with_joined(option: str, words: Sequence[str]) -> list[str]:
+    """Return words in which an option that is given several times is given once, with all values as a list."""
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
+    at = [place for place, word in enumerate(split) if word == option and place + 1 < len(split)]
+    if len(at) < 2:
+        return [*words]
+    values = ";".join(split[place + 1] for place in at)
+    others = [word for place, word in enumerate(split) if place not in at and place - 1 not in at]
+    return [option, values, *others]
 
 
 class _Commands(Mapping[str, Any]):

@@ -63,12 +63,12 @@ def device_counts(text: str) -> tuple[int, ...]:
 
 
 def strategy_list(text: str) -> tuple[str, ...]:
-    """Return the strategies of a list separated by commas, each once; none of an empty list.
+    """Return the strategies of a list separated by commas or semicolons, each once; none of an empty list.
 
     Raises:
         ConfigError: A name is unknown.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text.strip() else ()
+    names = tuple(dict.fromkeys(name.strip() for name in text.replace(";", ",").split(","))) if text.strip() else ()
     for name in names:
         _check_strategy(name)
     return names

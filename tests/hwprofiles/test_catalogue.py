@@ -207,6 +207,7 @@ def test_spec_names_the_cluster():
         ("p100-4x5", "cluster must be a known name or a file, got 'p100-4x5'; did you mean 'p100-4x4'?"),
         ("", "cluster must be a known name or a file, got ''; known: a3-mega, abci-a100, "),
         ("nowhere/mine.yaml", "cluster file nowhere/mine.yaml does not exist"),
+        ("titanx-4,link.node0/gpu0*.failed=1", "must follow a colon: titanx-4:link.node0/gpu0*.failed=1"),
         ("p100-4x4:node=8", "cluster p100-4x4: parameter must be one of nodes, got 'node'; did you mean 'nodes'?"),
         ("p100-4x4:nodes", "parameters must look like name=number, got 'nodes'"),
         ("p100-4x4:nodes=2,", "parameters must look like name=number, got ''"),

@@ -22,6 +22,12 @@ def test_json_is_one_value(capsys):
     assert set(values["winners"]) == {"1", "2", "4"}
 
 
+def test_strategies_of_several_options_are_all_meant(capsys):
+    words = ["--strategies", "serial", "--gpus", "1..4", "--strategies=data", "--strategies", "filter"]
+    assert run_app(app, [*QUESTION, *words, "--json"]) == 0
+    assert {row["strategy"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"serial", "data", "filter"}
+
+
 def test_a_table_a_headline_and_a_page(capsys, tmp_path):
     words = ["--gpus", "2,4", "--strategies", "data,spatial", "--budget-gpu-hours", "1", "--out", str(tmp_path / "o")]
     assert run_app(app, [*QUESTION, *words]) == 0
