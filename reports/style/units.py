@@ -8,7 +8,7 @@ import numpy as np
 
 _DIGITS = 3
 _LEAST_PLAIN, _MOST_PLAIN, _NOISE = 1e-4, 1e15, 1e-9
-"""Numbers below the first or from the second are written with a power of ten; below the third are errors of rounding."""
+"""Numbers below the first and from the second on have a power of ten; below the third they are errors of rounding."""
 _LARGEST = 1e99
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
