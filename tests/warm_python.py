@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Iterator, Sequence
@@ -71,8 +72,8 @@ COVERAGE = "COVERAGE_PROCESS_START"
 """Names the settings of a measurement of what tests execute, if there is one: not of what the server imports."""
 WARM = "ORRERY_WARM_PROGRAMS"
 """Names the folder of the programs, where several processes run tests."""
-STARTS_S = 300
-"""Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
+STARTS_S = 150
+"""Longest time that programs wait for the server, which may have to compile the kernels."""
 SMALL = [
     words.split()
     for words in (
@@ -121,7 +122,7 @@ def started(folder: Path, *, loaded: str = "all", first: Sequence[str] = ()) -> 
     Args:
         folder: Gets the programs.
         loaded: ``all`` that commands need, or only what every ``rank`` imports.
-        first: What pytest is to do, with all modules imported, while the kernels are compiled.
+        first: What pytest is to do, with all modules imported, while the kernels are compiled; that is waited for.
     """
     with _short_folder() as short:
         address = f"{short}/socket"
@@ -133,6 +134,8 @@ def started(folder: Path, *, loaded: str = "all", first: Sequence[str] = ()) -> 
         inherited = {name: value for name, value in os.environ.items() if name != COVERAGE}
         with subprocess.Popen(words, stdin=subprocess.PIPE, env=inherited) as server:  # closes its input, which ends it
             try:
+                while first and not Path(address).exists() and server.poll() is None:
+                    time.sleep(0.1)
                 yield
             finally:
                 if not Path(address).exists():  # it still imports, and serves nobody
