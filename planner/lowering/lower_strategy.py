@@ -27,6 +27,7 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.device_classes import DeviceClasses
 from planner.layouts.parameter_shards import storage_shards
@@ -43,6 +44,11 @@ from planner.lowering.transfer_tasks import TransferTasks
 from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
 from planner.strategies.pipeline_schedule import BACKWARD, FORWARD
 from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute, segments_of
+from simulator.graph.memory_need import check_free_memory
+
+_TASK_BYTES = 1_500
+"""Memory of a compute task, from lowering to the replay of all iterations: growth of a pipeline of 4,096 micro-batches
+by resident memory, for each task."""
 
 
 def lower(
@@ -74,7 +80,7 @@ def lower(
     Raises:
         ConfigError: ``collectives`` is neither, parts of a micro-batch would not be equal, the all-reduce would have
             to sum compressed messages, or the framework cannot have the strategy or the cluster.
-        InfeasiblePlanError: There is no memory for so many messages.
+        InfeasiblePlanError: This machine has no memory for so many tasks.
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
@@ -89,7 +95,20 @@ def lower(
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
     batched = BatchedModel(model, spaces, micro_batching, classes)
+    _check_memory(batched, recompute)
     return _Lowering(batched, compressed, recompute, expand=collectives == "steps").run()
+
+
+def _check_memory(batched: BatchedModel, recompute: Recompute) -> None:
+    """Refuse a program whose compute tasks alone take more memory than this machine has, before they are built."""
+    graph, again = batched.graph, segments_of(batched.graph, recompute, batched.micro_batching)
+    tasks = 0
+    for i, segment in enumerate(again):
+        passes = sum(graph.has_phase(i, phase) for phase in LAYER_PHASES) + (segment >= 0)
+        tasks += len(batched.lowered_parts(i)[0]) * passes * batched.micro_batching.of(i)
+    devices = batched.device_count if batched.classes is None else int(np.count_nonzero(batched.classes.lowered))
+    subject = f"simulating {tasks:,} tasks of {devices:,} devices"
+    check_free_memory(tasks * _TASK_BYTES, subject, way_out="fewer micro-batches, or devices, take less")
 
 
 class _Lowering:

@@ -103,7 +103,7 @@ def lowered(
     Raises:
         ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
             or it cannot go in that order.
-        InfeasiblePlanError: The strategy does not fit, or this machine has no memory for so many transfers.
+        InfeasiblePlanError: The strategy does not fit, or this machine has no memory for so many tasks.
     """
     if gradient_sync_order != "end" and collectives != "activity":
         raise ConfigError(
@@ -116,10 +116,10 @@ def lowered(
     if isinstance(program, str):
         try:
             check_messages(model, spaces)
+            program = lower(model, spaces, collectives=collectives, **options)
         except InfeasiblePlanError as error:
             why = f"; no replica stands for others: {program}" if program else ""
             raise InfeasiblePlanError(f"{error}{why}") from None
-        program = lower(model, spaces, collectives=collectives, **options)
     if check_memory:
         needed = peak_memory_bytes(program)
         check_plan_memory(program, needed, fitting=lambda: fitting_changes(model, program, recompute=recompute))

@@ -58,12 +58,13 @@ def check_replay_memory(needed_bytes: int, subject: str, *, takes_s: float = 0.0
         )
 
 
-def check_free_memory(needed_bytes: int, subject: str) -> None:
+def check_free_memory(needed_bytes: int, subject: str, *, way_out: str = "") -> None:
     """Refuse work that needs more memory than this process may still allocate.
 
     Args:
         needed_bytes: Estimate of the memory that the work takes.
         subject: Subject of the message, such as ``5 processes``.
+        way_out: What takes less memory; empty where nothing is known.
 
     Raises:
         InfeasiblePlanError: The estimate exceeds the memory that can be allocated now.
@@ -72,7 +73,7 @@ def check_free_memory(needed_bytes: int, subject: str) -> None:
     if needed_bytes > free_bytes:
         raise InfeasiblePlanError(
             f"{subject} would take about {needed_bytes / GIB:.3g} GiB of memory, "
-            f"and {free_bytes / GIB:.3g} GiB are free"
+            f"and {free_bytes / GIB:.3g} GiB are free" + (f": {way_out}" if way_out else "")
         )
 
 

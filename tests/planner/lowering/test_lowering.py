@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
+from groundwork.errors import InfeasiblePlanError
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.graph.parameters import Parameter
 from planner.layouts.configurations import Configuration
+from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
@@ -345,3 +349,12 @@ def test_parameters_that_no_split_divides_are_exchanged_among_all_parts(gradient
         assert own == {(device % 2, device % 2 + 2), (0, 1, 2, 3)}
     replayed = replay(program, overlap=False, contention=False)
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy), rel=1e-9)
+
+
+def test_more_tasks_than_memory_are_refused_before_they_are_made(monkeypatch):
+    model = CostModel(load_model("lenet5", batch=16), load_cluster("titanx-4"))
+    spaces = model.spaces_of(named_strategy("data", model.graph, 4))
+    monkeypatch.setattr("simulator.graph.memory_need.allocatable_bytes", lambda: 10_000)
+    said = r"simulating [\d,]+ tasks of 4 devices would take about .* are free: fewer micro-batches, or devices"
+    with pytest.raises(InfeasiblePlanError, match=said):
+        lower(model, spaces)
