@@ -18,6 +18,7 @@ from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 from typing import Any, Generic, TypeVar
 
+from groundwork.errors import ConfigError
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 
@@ -32,12 +33,27 @@ class WorkerDiedError(Exception):
     """A process ended before it had returned its results."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Worker(Generic[_Item]):
     """A process, and the points whose results it has not returned yet, in order."""
 
     process: SpawnProcess
     pending: deque[_Item] = field(default_factory=deque)
+    began: bool = False
+    """Whether it has returned a result."""
+
+    def check_began(self) -> None:
+        """Refuse to go on where Python itself ended the process before its first point: the next one would end alike.
+
+        Raises:
+            ConfigError: The process ended with an error while it loaded the main module.
+        """
+        self.process.join()
+        if not self.began and self.process.exitcode == 1:
+            raise ConfigError(
+                "processes must be able to load the main module, and ended with an error while they did; a script that "
+                "starts them must do so under: if __name__ == '__main__':"
+            )
 
 
 class Workers(Generic[_Item, _Result]):
@@ -64,12 +80,14 @@ class Workers(Generic[_Item, _Result]):
 
         Raises:
             WorkerDiedError: The process has ended.
+            ConfigError: It ended with an error before its first point.
         """
         pipe, worker = min(self._workers.items(), key=lambda item: len(item[1].pending))
         worker.pending.append(point)
         try:
             pipe.send(point)
         except OSError as error:
+            worker.check_began()
             raise WorkerDiedError from error
 
     def results(self) -> Iterator[tuple[_Item, _Result]]:
@@ -77,6 +95,7 @@ class Workers(Generic[_Item, _Result]):
 
         Raises:
             WorkerDiedError: A process with pending points has ended.
+            ConfigError: It ended with an error before its first point.
             Exception: The error that ``evaluate`` raised.
         """
         for pipe in wait([pipe for pipe, worker in self._workers.items() if worker.pending]):
@@ -84,9 +103,11 @@ class Workers(Generic[_Item, _Result]):
             try:
                 result = pipe.recv()
             except (EOFError, OSError) as error:
+                self._workers[pipe].check_began()
                 raise WorkerDiedError from error
             if isinstance(result, Exception):
                 raise result
+            self._workers[pipe].began = True
             yield self._workers[pipe].pending.popleft(), result
 
     def close(self) -> None:

@@ -46,3 +46,13 @@ def test_a_killed_tracker_is_not_spoken_of(tmp_path, name):
     program.write_text(AGAIN.format(use=USES[name]))
     ended = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n3\n", "")
+
+
+@pytest.mark.timeout(60)
+def test_a_script_that_starts_processes_whenever_it_is_loaded_is_told_so(tmp_path):
+    """Its processes load it again, and would start others; each point was tried, in vain, by a process of its own."""
+    program = tmp_path / "program.py"
+    program.write_text(f"{USES['sweep']}\nuse()\n")
+    ended = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "must do so under: if __name__ == '__main__'" in ended.stderr.splitlines()[-1]
