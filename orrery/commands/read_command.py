@@ -69,8 +69,10 @@ def _print(values: dict[str, Any]) -> None:
             "machines": values["machines"],
             "compute profile": values["profile"],
             "links": "; ".join(
-                f"{name} {row.get('bandwidth_gbyte_per_s', row.get('bandwidth_gbit_per_s'))}"
+                f"{name} {row[field]} {unit}"
                 for name, row in values["link_classes"].items()
+                for field, unit in (("bandwidth_gbyte_per_s", "GB/s"), ("bandwidth_gbit_per_s", "Gbit/s"))
+                if field in row
             ),
             "cluster file": values["cluster_file"],
         }
