@@ -79,24 +79,20 @@ class MemoryCurve:
         return rows
 
 
-def replay_that_fits(program: Program, memory_policy: MemoryPolicy | None = None) -> Replay:
+def replay_that_fits(program: Program) -> Replay:
     """Replay a program under its conditions, and refuse it if a device runs out of memory.
-
-    Args:
-        program: One iteration.
-        memory_policy: What devices hold beside the tensors of the network; None: the program's optimizer state.
 
     Raises:
         InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
     """
     replayed = replay(program)
-    check_replay_fits(replayed, memory_policy)
+    check_replay_fits(replayed)
     return replayed
 
 
-def check_replay_fits(replayed: Replay, memory_policy: MemoryPolicy | None = None) -> None:
-    """Refuse a replay in which a device runs out of memory; arguments and errors as for ``replay_that_fits``."""
-    check_plan_memory(replayed.program, memory_curve(replayed, memory_policy).peak_bytes)
+def check_replay_fits(replayed: Replay) -> None:
+    """Refuse a replay in which a device runs out of memory; errors as for ``replay_that_fits``."""
+    check_plan_memory(replayed.program, memory_curve(replayed).peak_bytes)
 
 
 def memory_curve(replay: Replay, memory_policy: MemoryPolicy | None = None) -> MemoryCurve:

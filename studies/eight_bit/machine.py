@@ -12,10 +12,12 @@ from groundwork.array_types import Floats
 PCIE_BYTES_PER_S = 5.25e9
 """Bandwidth for large messages (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its
 "about 5 GB/s"."""
+_DEVICES = 4
+"""Devices of the machine of Appendix A.1, and sub-batches of its mini-batch."""
 
 
 def machine_sync_s(
-    size_bytes: float | Floats, *, devices: int = 4, bytes_per_s: float | Floats = PCIE_BYTES_PER_S
+    size_bytes: float | Floats, *, devices: int = _DEVICES, bytes_per_s: float | Floats = PCIE_BYTES_PER_S
 ) -> Floats:
     """Return the time in which every device sends a buffer to every other.
 
@@ -53,7 +55,7 @@ class LinearLayers:
     """Transfer of each layer's activations, shape (..., T)."""
 
 
-def machine_penalty_s(layers: LinearLayers, gradient_s: float, *, devices: int = 4) -> Floats:
+def machine_penalty_s(layers: LinearLayers, gradient_s: float) -> Floats:
     """Return the transfers of an iteration that nothing hides, shape (...).
 
     The expression of A.1.2 is lost.  The sentences around it name the last gradient of the convolutions; the
@@ -64,16 +66,15 @@ def machine_penalty_s(layers: LinearLayers, gradient_s: float, *, devices: int =
     Args:
         layers: The split layers.
         gradient_s: Synchronisation of the gradient of the first convolution, whose backward pass comes last.
-        devices: Number of devices, and of sub-batches.
 
     Source: Dettmers, "8-Bit Approximations ...", Appendix A.1.2.
     """
     inputs = np.maximum(0.0, layers.input_sync_s - layers.forward_s[0])
     outputs = np.maximum(0.0, layers.output_sync_s - layers.forward_s).sum(axis=-1)
-    return np.asarray(gradient_s + 2 * layers.input_sync_s + (devices - 1) * inputs + devices * outputs)
+    return np.asarray(gradient_s + 2 * layers.input_sync_s + (_DEVICES - 1) * inputs + _DEVICES * outputs)
 
 
-def machine_speedup(whole_s: float, layers: LinearLayers, gradient_s: float, *, devices: int = 4) -> Floats:
+def machine_speedup(whole_s: float, layers: LinearLayers, gradient_s: float) -> Floats:
     """Return the speedup over one device, shape (...).
 
     The printed expression is lost.  The text says that the split saves 3.16 ms, 6.5 - 3.34, as if there was one pass;
@@ -83,10 +84,9 @@ def machine_speedup(whole_s: float, layers: LinearLayers, gradient_s: float, *, 
         whole_s: Iteration of one device.
         layers: The split layers.
         gradient_s: Synchronisation of the gradient of the first convolution.
-        devices: Number p of devices, and of sub-batches.
 
     Source: Dettmers, "8-Bit Approximations ...", Appendix A.1.3 and Table 1.
     """
     convolutions_s = whole_s - layers.alone_s
-    penalty_s = machine_penalty_s(layers, gradient_s, devices=devices)
-    return np.asarray(devices * whole_s / (convolutions_s + devices * layers.parallel_s + penalty_s))
+    penalty_s = machine_penalty_s(layers, gradient_s)
+    return np.asarray(_DEVICES * whole_s / (convolutions_s + _DEVICES * layers.parallel_s + penalty_s))

@@ -8,9 +8,12 @@ Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 
 import numpy as np
 
 from groundwork.array_types import Floats
+from studies.eight_bit.paper_tables import DEVICES_PER_MACHINE
 
 COMPRESS_S, DECOMPRESS_S = 1.0e-9, 0.5e-9
 """Times of an element in 8 bits on a GTX Titan (Sec. 3.2).  The paper's tables for clusters leave them out."""
+_PCIE_BYTES_PER_S = 5e9
+"""Bandwidth inside a machine, whose devices have equal shares of a message (Appendix A.2.2)."""
 _Number = float | Floats
 
 
@@ -28,15 +31,7 @@ def single_pass_s(size_bytes: _Number, latency_s: _Number, bytes_per_s: _Number,
     return np.asarray((machines - 1) * (latency_s + np.asarray(size_bytes) / bytes_per_s))
 
 
-def gradient_sync_s(
-    size_bytes: _Number,
-    latency_s: _Number,
-    machines: int,
-    *,
-    devices_per_machine: int = 3,
-    pcie_bytes_per_s: float = 5e9,
-    bytes_per_s: _Number = np.inf,
-) -> Floats:
+def gradient_sync_s(size_bytes: _Number, latency_s: _Number, machines: int, *, bytes_per_s: _Number = np.inf) -> Floats:
     """Return the time of gradient synchronisation: the parts of a gradient to all machines, then their sums.
 
     The text lists 2 PCIe messages and n - 1 InfiniBand messages at 6 GB/s with their latency, twice: 3.0 ms for
@@ -46,13 +41,11 @@ def gradient_sync_s(
         size_bytes: One n-th of the gradient.
         latency_s: Latency of a message between machines.
         machines: Number n of machines.
-        devices_per_machine: Devices of a machine; each has its share of a message over PCIe.
-        pcie_bytes_per_s: Bandwidth inside a machine.
         bytes_per_s: Bandwidth between machines.
 
     Source: Dettmers, "8-Bit Approximations ...", Appendix A.2.2.
     """
-    pcie_s = 2 * np.asarray(size_bytes) / devices_per_machine / pcie_bytes_per_s
+    pcie_s = 2 * np.asarray(size_bytes) / DEVICES_PER_MACHINE / _PCIE_BYTES_PER_S
     return np.asarray(2 * (pcie_s + single_pass_s(size_bytes, latency_s, bytes_per_s, machines)))
 
 
