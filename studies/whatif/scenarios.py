@@ -275,7 +275,7 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
 def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
     """Return a row compared with the same strategy today."""
     row, ratio = planned.row, None
-    if (planned is before and planned.plan is not None) or _is_untouched(planned, before):
+    if planned is before and planned.plan is not None:
         ratio = (1.0, 1.0)
     elif planned.parts is not None and before.parts is not None:
         times = likely_ratio(before.parts, planned.parts, same_kernels=_same_kernels(planned, before))
@@ -284,11 +284,6 @@ def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
     was = None if planned is before else before.row.pace
     why = "" if row.pace is None else row.pace.sentence if was is None else row.pace.against(was)
     return replace(row, against_today=row.samples_per_s / before.row.samples_per_s, likely_against_today=ratio, why=why)
-
-
-def _is_untouched(planned: _Planned, before: _Planned) -> bool:
-    """Return whether the change touches nothing that the plan uses: all parts of its time are what they were."""
-    return planned.parts is not None and planned.parts == before.parts and _same_kernels(planned, before)
 
 
 def _same_kernels(planned: _Planned, before: _Planned) -> bool:
