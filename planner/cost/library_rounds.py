@@ -121,11 +121,8 @@ def library_collective(
     if "-chain-" in scheme:
         return _chain(network, scheme, members)
     if collective == "broadcast":  # chains, from rank 0 on, each with its part of the buffer in a pipeline
-        orders = ring_orders(network, members)
-        rings = parallel_rings(orders, "all-gather")
-        whole = replace(rings, chunks=len(orders), low=np.repeat(np.arange(len(orders)), count), span=1, repeats=1)
-        return (_carrying(network, scheme, members, whole, count - 1, own=False),)
-    rings = _rings(network, collective, devices)
+        return (_carrying(network, scheme, members, _rings(network.wiring, collective, devices), count - 1, own=False),)
+    rings = _rings(network.wiring, collective, devices)
     return (_carrying(network, scheme, members, rings, rings.repeats),)
 
 
@@ -139,8 +136,12 @@ def _all_pairs(count: int) -> Round:
 
 @lru_cache(maxsize=4096)
 def _rings(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -> Round:
-    """Return the rings of all algorithms and protocols of a library."""
-    return parallel_rings(ring_orders(network, np.array(devices)), collective)
+    """Return the rings of all algorithms and protocols of a library, or the chains of a broadcast."""
+    orders = ring_orders(network, np.array(devices))
+    if collective != "broadcast":
+        return parallel_rings(orders, collective)
+    part = np.repeat(np.arange(len(orders)), len(devices))
+    return replace(parallel_rings(orders, "all-gather"), chunks=len(orders), low=part, span=1, repeats=1)
 
 
 def library_collective_s(

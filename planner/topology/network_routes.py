@@ -1,11 +1,13 @@
 """The routes of a cluster as arrays, from which both the cost model and lowering read."""
 
+from copy import copy
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from groundwork.sparse_rows import row_entries
+from hwprofiles.devices.collective_library import CollectiveLibrary
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.device_order import racks_of, ring_ranks
 from planner.topology.latency_classes import LatencyClasses
@@ -38,10 +40,18 @@ class ClusterRoutes:
         """Flag that the cluster is small enough for the routes between all devices: ``forward`` and ``backward``."""
         self.library = cluster.library
         """Library of collectives; None where it is not known."""
+        self.wiring: ClusterRoutes = self
+        """One object for all routes that differ in the library alone: it stands for them where nothing else counts."""
         self._cluster = cluster
         self._classes = LatencyClasses(cluster.links)
         self._recent: list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]] = []
         self._store = RouteStore(cluster, self._classes, all_at_once=self.has_tables)
+
+    def with_library(self, library: CollectiveLibrary) -> "ClusterRoutes":
+        """Return the same routes with another library."""
+        other = copy(self)
+        other.library = library
+        return other
 
     @cached_property
     def like_parts(self) -> tuple[Ints, Ints]:

@@ -211,6 +211,7 @@ class _Fit:
         self._paths: list[_Path] = [path for path in _parameters(section) if path in seen and _at(section, path) > 0]
         self.unseen = tuple(_name(section, path) for path in _parameters(section) if path not in self._paths)
         self._far = _far_links(network, graph, across)
+        self._scaled: tuple[float, ClusterRoutes] | None = None
         middle = [float(_at(section, path)) for path in self._paths] + [1.0] * (self._far is not None)
         self.names = tuple(_name(section, path) for path in self._paths)
         if self._far is not None:
@@ -265,12 +266,7 @@ class _Fit:
 
     def _errors(self, section: Mapping[str, Any], logs: Floats, groups: Sequence[_Group]) -> list[Floats]:
         """Return the errors of groups with a section ``library``; of the parameters, the links' alone are read."""
-        network = copy.copy(self._network)
-        network.library = library_of_section(section, self._transport)
-        if self._far is not None:
-            scaled = network.seconds_per_byte.copy()
-            scaled[self._far[1]] /= np.exp(logs[-1])
-            network.seconds_per_byte = scaled
+        network = self._linked(float(logs[-1])).with_library(library_of_section(section, self._transport))
         return [
             np.log(
                 library_collective_s(network, group.collective, group.devices, group.size_bytes, in_a_row=True)
@@ -278,6 +274,17 @@ class _Fit:
             )
             for group in groups
         ]
+
+    def _linked(self, rate: float) -> ClusterRoutes:
+        """Return the network with the links between machines faster by a factor, given as its logarithm."""
+        if self._far is None:
+            return self._network
+        if self._scaled is None or self._scaled[0] != rate:  # most of the derivatives are at one rate
+            scaled = copy.copy(self._network)
+            scaled.seconds_per_byte, scaled.wiring = self._network.seconds_per_byte.copy(), scaled
+            scaled.seconds_per_byte[self._far[1]] /= np.exp(rate)
+            self._scaled = rate, scaled
+        return self._scaled[1]
 
     def content_of(self, logs: Floats) -> dict[str, Any]:
         """Return the content of the cluster file with fitted parameters."""
