@@ -40,7 +40,7 @@ def test_messages_are_counted_before_they_are_lowered(question):
     model, strategy = question
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     transfers = np.flatnonzero(program_of(model, strategy).kind == KINDS.index("transfer"))
-    counted = sum(transfer_prices._messages(model, spaces, u) for u in range(len(spaces)))
+    counted = sum(model.transfer_times.message_count(spaces, u) for u in range(len(spaces)))
     parts = sum(int(spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
     assert len(transfers) - 2 * parts <= counted <= len(transfers)
 
