@@ -86,7 +86,7 @@ def read_scenarios(path: Path) -> ScenarioSet:
         model=file.model,
         cluster=file.cluster,
         batch=batch,
-        strategies=file.strategies,
+        strategies=tuple(dict.fromkeys(file.strategies)),
         options={name: getattr(file, name) for name in _OPTIONS},
         scenarios=scenarios,
     )

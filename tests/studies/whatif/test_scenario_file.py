@@ -33,6 +33,11 @@ def test_scenarios_build_on_one_another(tmp_path):
     assert changes["other"] == (("nodes.*.switches.gpus_per_port=4", "device.*.profile=v100-16gb"), None)
 
 
+def test_a_strategy_that_is_named_again_is_planned_once(tmp_path):
+    found = read(tmp_path, "strategies: [data, owt, data]\n" + HEAD + "  more: {nodes: 4}\n")
+    assert found.strategies == ("data", "owt")
+
+
 def test_the_all_reduce_is_that_of_the_command_unless_it_is_named(tmp_path):
     one = HEAD + "  same: {nodes: 2}\n"
     assert read(tmp_path, one).options["gradient_sync"] is None
