@@ -211,9 +211,8 @@ class _LinksUsed(NamedTuple):
     """Latency classes of the messages."""
     is_far: Bools
     """Whether each message goes to another node, group by group."""
-    busy_s: Floats
-    """Time of links where each message inside a node has one byte, and where each to another has; shape (2, links).
-    """
+    s_per_byte: Floats
+    """Time of links by byte of each message inside a node, and of each to another; shape (2, links)."""
 
 
 def _links_used(network: ClusterRoutes, groups: Ints, traffics: Sequence[Traffic]) -> _LinksUsed:
@@ -221,12 +220,12 @@ def _links_used(network: ClusterRoutes, groups: Ints, traffics: Sequence[Traffic
     source, target = _messages(groups, traffics)
     is_far = network.node[source] != network.node[target]
     loads = np.array([network.link_loads(source, target, kind.astype(np.float64)) for kind in (~is_far, is_far)])
-    busy_s = loads * network.seconds_per_byte
+    s_per_byte = loads * network.seconds_per_byte
     # most links of a kind are loaded alike
-    order = np.lexsort(busy_s)
-    differs = np.diff(busy_s[:, order], axis=1, prepend=-1.0).any(axis=0)
+    order = np.lexsort(s_per_byte)
+    differs = np.diff(s_per_byte[:, order], axis=1, prepend=-1.0).any(axis=0)
     ends = tuple(end for each in traffics for end in (each.source, each.target))
-    return _LinksUsed(ends, np.unique(network.latency_classes(source, target)), is_far, busy_s[:, order[differs]])
+    return _LinksUsed(ends, np.unique(network.latency_classes(source, target)), is_far, s_per_byte[:, order[differs]])
 
 
 def _busiest_s_per_byte(network: ClusterRoutes, groups: Ints, traffics: Sequence[Traffic], links: _LinksUsed) -> float:
@@ -236,7 +235,7 @@ def _busiest_s_per_byte(network: ClusterRoutes, groups: Ints, traffics: Sequence
     kinds = [each[kind] for kind in (~links.is_far, links.is_far)]
     if all((kind == kind[0]).all() for kind in kinds if len(kind)):
         bytes_of_kind = [kind[0] if len(kind) else 0.0 for kind in kinds]
-        return float((np.array(bytes_of_kind) @ links.busy_s).max())
+        return float((np.array(bytes_of_kind) @ links.s_per_byte).max())
     loads = network.link_loads(*_messages(groups, traffics), each)
     return float((loads * network.seconds_per_byte).max())
 
