@@ -141,7 +141,7 @@ class TransferTimes:
             ends = ends_of(producer, consumer, self._needs(edge), self._source(edge))
             ways = 2 if self.graph.has_gradient(edge.producer) else 1
             routes, size = route_ends(self.network), float(self.graph.element_bytes)
-            u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)  # views are compiled for anew
+            u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)  # Numba would compile anew for views of arrays
             _in_jobs(
                 len(u),
                 _BOUNDS_PER_JOB,
