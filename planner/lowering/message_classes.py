@@ -16,14 +16,14 @@ Source:
     Grohe, Kersting, Mladenov and Selman, "Dimension Reduction via Colour Refinement", ESA 2014.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
-from groundwork.sparse_rows import counted, distinct, grouped_rows, ranks_in_runs, row_entries
+from groundwork.sparse_rows import counted, distinct, ranks_in_runs, row_entries
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.graph.data_sources import is_data
@@ -134,13 +134,13 @@ class _GroupSums:
         colour = _mixed(
             self.alone,
             np.full(self.groups, number),
-            _added(_mixed(device[self.device], self.device_take), self.device_group, self.groups),
-            _added(_mixed(link[self.link], self.link_take), self.link_group, self.groups),
+            _summed(_mixed(device[self.device], self.device_take), self.device_group, self.groups),
+            _summed(_mixed(link[self.link], self.link_take), self.link_group, self.groups),
         )
         at_devices, at_links = colour[self.device_group], colour[self.link_group]
         return (
-            _added(_mixed(at_devices, self.device_take), self.device, len(device)),
-            _added(_mixed(at_links, self.link_take), self.link, len(link)),
+            _summed(_mixed(at_devices, self.device_take), self.device, len(device)),
+            _summed(_mixed(at_links, self.link_take), self.link, len(link)),
         )
 
     def fits(self, classes: MessageClasses) -> bool:
@@ -218,22 +218,22 @@ class _Messages:
         self._count = batched.device_count
         self._regions: dict[Edge, TransferRegions] = {}
         """Regions of each edge, in order; edges of one layout have one object."""
-        self._sent: list[tuple[Ints, _Colours]] = []
-        """Pairs of devices, ``source * devices + target``, with a colour of what each sends in one message."""
         self._device = _coloured(batched.model.cluster.devices.told_apart()[1])
         self._link = _coloured(batched.model.cluster.links.told_apart()[1])
-        self.why = ""
         for i, space in enumerate(batched.spaces):
             self._compute(i, space)
         layouts: dict[tuple[int, bool, int], Edge] = {}
+        pairs, colours = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
         for edge in (edge for edges in batched.graph.producers for edge in edges):
             times = batched.model_at(edge.consumer).transfer_times
             key = int(times.layouts(edge, batched.spaces_at(edge.consumer)[edge.consumer])[0])
             first = layouts.setdefault((edge.producer, batched.takes_micro_batches(edge.consumer), key), edge)
             if first == edge:
-                self._send(edge, 2 * len(layouts))
+                for sent, colour in self._send(edge, 2 * len(layouts)):
+                    pairs.append(sent)
+                    colours.append(colour)
             self._regions[edge] = self._regions[first]
-        self._pairs, content = _gathered(self._sent)
+        self._pairs, of = np.unique(np.concatenate(pairs), return_inverse=True)
         """Pairs of devices that send to each other, in order, as of ``MessageClasses``."""
         self._source, self._target = np.divmod(self._pairs, self._count)
         self._counts, links, latency = self._network.passing_routes(self._source, self._target)
@@ -243,7 +243,7 @@ class _Messages:
         """Message of each entry of ``_links``."""
         self._place = (np.arange(len(links)) - self._start[self._message]).astype(np.int32)
         """Place of each link in its route."""
-        self._base = _mixed(content, latency)
+        self._base = _mixed(_summed(np.concatenate(colours), of, len(self._pairs)), latency)
 
     def _compute(self, i: int, space: ConfigSpace) -> None:
         """Tell devices apart by the part of a layer that they have, its time and the data that it reads."""
@@ -260,8 +260,12 @@ class _Messages:
         colour[space.devices] = _mixed(*np.concatenate(columns, axis=1).T)
         self._device = _mixed(self._device, colour)
 
-    def _send(self, edge: Edge, number: int) -> None:
-        """Take the messages of one layout, and those of its gradients, which go back; both are told apart."""
+    def _send(self, edge: Edge, number: int) -> Iterator[tuple[Ints, _Colours]]:
+        """Yield the messages of one layout, and those of its gradients, which go back: both are told apart.
+
+        Yields:
+            Pairs of devices, ``source * devices + target``, with a colour of what each sends in one message.
+        """
         spaces = self._batched.spaces_at(edge.consumer)
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer, in_turn=False)
@@ -273,9 +277,9 @@ class _Messages:
             rank[order] = ranks_in_runs(key[order])
         here, sizes = source == regions.device, (regions.high - regions.low).T
         back = regions.device * self._count + source
-        for pair, kind in ((key, number), (back, number + 1)):
-            self._sent.append((pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here]))
         np.add.at(self._device, source[here], _mixed(rank, np.full(len(rank), number), *sizes)[here])
+        for pair, kind in ((key, number), (back, number + 1)):
+            yield pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here]
 
     def classes(self, sums: Sequence[_GroupSums]) -> MessageClasses | str:
         """Return the classes in which messages, devices and links fall.
@@ -316,9 +320,6 @@ class _Messages:
         """Return colours of messages, devices and links that tell apart more, until their classes are equitable."""
         device, link = self._device, self._link
         known, longest, rows = 0, int(self._counts.max(initial=0)), self._place * np.int32(len(link)) + self._links
-        by_source, by_target = grouped_rows(self._source, self._count), grouped_rows(self._target, self._count)
-        start, crossing = grouped_rows(self._links.astype(np.int64), len(link))
-        by_link = start, self._message[crossing]
         while True:
             message = _mixed(self._base, device[self._source], device[self._target])
             if longest:
@@ -328,8 +329,8 @@ class _Messages:
             if different == known:
                 return message, device, link
             known, sent = different, _mixed(message)
-            device = _mixed(device, _summed(sent, *by_source), _summed(sent, *by_target))
-            link = _mixed(link, _summed(sent, *by_link))
+            device = _mixed(device, *(_summed(sent, end, self._count) for end in (self._source, self._target)))
+            link = _mixed(link, _summed(sent[self._message], self._links, len(link)))
             for number, each in enumerate(sums):
                 at_devices, at_links = each.refined(number, device, link)
                 device, link = _mixed(device, at_devices), _mixed(link, at_links)
@@ -379,24 +380,7 @@ def _firsts(colours: _Colours) -> Ints:
     return first[of]
 
 
-def _summed(colours: _Colours, start: Ints, entries: Ints | _Small) -> _Colours:
-    """Return the sums of colours of several rows, which do not depend on their order; 0 of none."""
-    sums, some = np.zeros(len(start) - 1, dtype=np.uint64), np.flatnonzero(np.diff(start))
-    if len(some):
-        sums[some] = np.add.reduceat(colours[entries], start[some])
-    return sums
-
-
-def _gathered(sent: Sequence[tuple[Ints, _Colours]]) -> tuple[Ints, _Colours]:
-    """Return the different pairs of devices in order, and the sum of the colours of the messages of each."""
-    key, colour = np.concatenate([pairs for pairs, _ in sent]), np.concatenate([colours for _, colours in sent])
-    order = np.argsort(key, kind="stable")
-    key, colour = key[order], colour[order]
-    start = np.flatnonzero(np.diff(key, prepend=-1))
-    return key[start], np.add.reduceat(colour, start) if len(start) else colour
-
-
-def _added(colours: _Colours, at: Ints, count: int) -> _Colours:
+def _summed(colours: _Colours, at: Ints | _Small, count: int) -> _Colours:
     """Return the sums of colours by where they are, which do not depend on their order."""
     sums = np.zeros(count, dtype=np.uint64)
     np.add.at(sums, at, colours)

@@ -9,8 +9,10 @@ from hypothesis import assume, given, settings, strategies as st
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from groundwork.sparse_rows import ranks_in_runs
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.cost.cost_model import CostModel
 from planner.layouts.device_classes import MessageClasses
 from planner.lowering.alike_replicas import lower_alike
+from planner.models.builder import ModelBuilder
 from planner.plan.lowered_plan import PlannedStrategy
 from planner.strategies.named_strategies import named_strategy
 from tests.planner.lowering.test_alike_replicas import both, check, question, slowed
@@ -102,6 +104,14 @@ def test_turns_on_exclusive_links_are_not_folded():
         "fc1 divides samples by 1 and conv1 divides samples by 4, and messages take turns on links that serve one at a"
     )
     assert why in said
+
+
+def test_one_layer_alone_sends_nothing():
+    net = ModelBuilder("one", batch=8, image=(16, 1, 1))
+    net.linear(8, name="fc")
+    costs = CostModel(net.build(), load_cluster("dgx1-p100"))
+    said = lower_alike(costs, costs.spaces_of(named_strategy("model", costs.graph, 8)))
+    assert str(said).endswith("and no device sends to another")
 
 
 def test_ranks_in_runs():
