@@ -59,6 +59,24 @@ def counted(values: Ints, size: int) -> tuple[Ints, Ints]:
     return found, table[found]
 
 
+def numbered(values: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return the first place of each different value, in their order, and the number of each value among these.
+
+    Args:
+        values: Integers from 0 on.
+        size: Number above all of them: a table of so many is faster than sorting where many are equal.
+    """
+    if size > 4 * len(values):
+        _, first, number = np.unique(values, return_index=True, return_inverse=True)
+        return first, number
+    place = np.full(size, -1, dtype=np.int64)
+    place[values[::-1]] = np.arange(len(values))[::-1]  # the first of equal ones is written last
+    found = np.flatnonzero(place >= 0)
+    first = place[found]
+    place[found] = np.arange(len(found))
+    return first, place[values]
+
+
 def grouped_rows(row: Ints, rows: int) -> tuple[Ints, Ints]:
     """Return the entries of each row, given the row of each entry; those of one row keep their order.
 

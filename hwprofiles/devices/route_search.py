@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from groundwork.array_types import Bools, Ints
-from groundwork.sparse_rows import grouped_rows, row_entries
+from groundwork.sparse_rows import grouped_rows, numbered, row_entries
 from hwprofiles.devices.routes import Arc, Router, RouteTable
 
 _MOST_WAYS = 256
@@ -77,24 +77,6 @@ def _picked(source: Ints, target: Ints, ways: Ints) -> Ints:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     return ((bits ^ (bits >> np.uint64(31))) % np.maximum(ways, 1).astype(np.uint64)).astype(np.int64)
-
-
-def _numbered(values: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return the first place of each different value, in their order, and the number of each value among these.
-
-    Args:
-        values: Integers from 0 on.
-        size: Number above all of them: a table of so many is faster than sorting where many are equal.
-    """
-    if size > 4 * len(values):
-        _, first, number = np.unique(values, return_index=True, return_inverse=True)
-        return first, number
-    place = np.full(size, -1, dtype=np.int64)
-    place[values[::-1]] = np.arange(len(values))[::-1]  # the first of equal ones is written last
-    found = np.flatnonzero(place >= 0)
-    first = place[found]
-    place[found] = np.arange(len(found))
-    return first, place[values]
 
 
 class RouteSearch:
@@ -195,7 +177,7 @@ class RouteSearch:
         kinds, locals_ = [self.kind[end] for end in ends], [self._local[each] for each in (source, target)]
         order = np.sign(ends[1] - ends[0])
         key = ((kinds[0] * count + kinds[1]) * size + locals_[0]) * size + locals_[1]
-        example, group = _numbered(key * 3 + order + 1, 3 * (count * size) ** 2)
+        example, group = numbered(key * 3 + order + 1, 3 * (count * size) ** 2)
         found = [self._image(int(source[i]), int(target[i]), int(key[i] * 3 + order[i] + 1)) for i in example.tolist()]
         if any(image is None for image in found):
             return self._one_by_one(source, target)

@@ -16,14 +16,14 @@ Source:
     Grohe, Kersting, Mladenov and Selman, "Dimension Reduction via Colour Refinement", ESA 2014.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
-from groundwork.sparse_rows import counted, distinct, ranks_in_runs, row_entries
+from groundwork.sparse_rows import counted, distinct, numbered, ranks_in_runs, row_entries
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.graph.data_sources import is_data
@@ -133,7 +133,7 @@ class _GroupSums:
         """
         colour = _mixed(
             self.alone,
-            np.full(self.groups, number),
+            np.int64(number),
             _summed(_mixed(device[self.device], self.device_take), self.device_group, self.groups),
             _summed(_mixed(link[self.link], self.link_take), self.link_group, self.groups),
         )
@@ -222,18 +222,7 @@ class _Messages:
         self._link = _coloured(batched.model.cluster.links.told_apart()[1])
         for i, space in enumerate(batched.spaces):
             self._compute(i, space)
-        layouts: dict[tuple[int, bool, int], Edge] = {}
-        pairs, colours = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
-        for edge in (edge for edges in batched.graph.producers for edge in edges):
-            times = batched.model_at(edge.consumer).transfer_times
-            key = int(times.layouts(edge, batched.spaces_at(edge.consumer)[edge.consumer])[0])
-            first = layouts.setdefault((edge.producer, batched.takes_micro_batches(edge.consumer), key), edge)
-            if first == edge:
-                for sent, colour in self._send(edge, 2 * len(layouts)):
-                    pairs.append(sent)
-                    colours.append(colour)
-            self._regions[edge] = self._regions[first]
-        self._pairs, of = np.unique(np.concatenate(pairs), return_inverse=True)
+        self._pairs, content = _gathered(self._sent(), self._count**2)
         """Pairs of devices that send to each other, in order, as of ``MessageClasses``."""
         self._source, self._target = np.divmod(self._pairs, self._count)
         self._counts, links, latency = self._network.passing_routes(self._source, self._target)
@@ -243,7 +232,7 @@ class _Messages:
         """Message of each entry of ``_links``."""
         self._place = (np.arange(len(links)) - self._start[self._message]).astype(np.int32)
         """Place of each link in its route."""
-        self._base = _mixed(_summed(np.concatenate(colours), of, len(self._pairs)), latency)
+        self._base = _mixed(content, latency)
 
     def _compute(self, i: int, space: ConfigSpace) -> None:
         """Tell devices apart by the part of a layer that they have, its time and the data that it reads."""
@@ -260,12 +249,19 @@ class _Messages:
         colour[space.devices] = _mixed(*np.concatenate(columns, axis=1).T)
         self._device = _mixed(self._device, colour)
 
-    def _send(self, edge: Edge, number: int) -> Iterator[tuple[Ints, _Colours]]:
-        """Yield the messages of one layout, and those of its gradients, which go back: both are told apart.
+    def _sent(self) -> Iterator[tuple[Ints, _Colours]]:
+        """Yield pairs of devices, ``source * devices + target``, with a colour of what each sends in one message."""
+        layouts: dict[tuple[int, bool, int], Edge] = {}
+        for edge in (edge for edges in self._batched.graph.producers for edge in edges):
+            times = self._batched.model_at(edge.consumer).transfer_times
+            key = int(times.layouts(edge, self._batched.spaces_at(edge.consumer)[edge.consumer])[0])
+            first = layouts.setdefault((edge.producer, self._batched.takes_micro_batches(edge.consumer), key), edge)
+            if first == edge:
+                yield from self._send(edge, 2 * len(layouts))
+            self._regions[edge] = self._regions[first]
 
-        Yields:
-            Pairs of devices, ``source * devices + target``, with a colour of what each sends in one message.
-        """
+    def _send(self, edge: Edge, number: int) -> Iterator[tuple[Ints, _Colours]]:
+        """Yield the messages of one layout, and those of its gradients, which go back: both are told apart."""
         spaces = self._batched.spaces_at(edge.consumer)
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer, in_turn=False)
@@ -275,11 +271,11 @@ class _Messages:
         if len(distinct(key)) < len(key):  # tells apart several between the same devices
             order = np.lexsort((*regions.low.T, key))
             rank[order] = ranks_in_runs(key[order])
-        here, sizes = source == regions.device, (regions.high - regions.low).T
-        back = regions.device * self._count + source
-        np.add.at(self._device, source[here], _mixed(rank, np.full(len(rank), number), *sizes)[here])
-        for pair, kind in ((key, number), (back, number + 1)):
-            yield pair[~here], _mixed(rank, np.full(len(rank), kind), *sizes)[~here]
+        here, back = source == regions.device, regions.device * self._count + source
+        colour = _mixed(rank, *(regions.high - regions.low).T)
+        np.add.at(self._device, source[here], _mixed(colour[here], np.int64(number)))
+        for pairs, kind in ((key, number), (back, number + 1)):
+            yield pairs[~here], _mixed(colour[~here], np.int64(kind))
 
     def classes(self, sums: Sequence[_GroupSums]) -> MessageClasses | str:
         """Return the classes in which messages, devices and links fall.
@@ -380,6 +376,22 @@ def _firsts(colours: _Colours) -> Ints:
     return first[of]
 
 
+def _gathered(sent: Iterable[tuple[Ints, _Colours]], size: int) -> tuple[Ints, _Colours]:
+    """Return the different pairs of devices in order, and the sum of the colours of the messages of each.
+
+    Args:
+        sent: Pairs, each a number, and colours of messages.
+        size: Number above all pairs.
+    """
+    pairs, colours = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
+    for ends, colour in sent:
+        pairs.append(ends)
+        colours.append(colour)
+    key = np.concatenate(pairs)
+    first, of = numbered(key, size)
+    return key[first], _summed(np.concatenate(colours), of, len(first))
+
+
 def _summed(colours: _Colours, at: Ints | _Small, count: int) -> _Colours:
     """Return the sums of colours by where they are, which do not depend on their order."""
     sums = np.zeros(count, dtype=np.uint64)
@@ -398,10 +410,10 @@ def _rounded(loads: Floats) -> _Colours:
     return _mixed(np.round(mantissa * _DIGITS).astype(np.int64).astype(np.uint64), exponent.astype(np.uint64))
 
 
-def _mixed(*columns: NDArray[np.uint64] | Ints) -> _Colours:
-    """Return a colour for each row of columns: the finaliser of SplitMix64, chained over them."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
+def _mixed(first: NDArray[np.uint64] | Ints, *others: NDArray[np.uint64] | Ints | np.int64) -> _Colours:
+    """Return a colour for each row of columns, or of one number in all rows: SplitMix64's finaliser, chained."""
+    mixed = np.zeros(len(first), dtype=np.uint64)
+    for column in (first, *others):
         mixed ^= column.astype(np.uint64)
         mixed += np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(30)
